@@ -17,21 +17,21 @@ _MIB: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionCount:
-    """What one region of a container says: its totals by GPU, and its last kernel."""
+    """What one region of a container says."""
 
-    uid: str
+    uid: str  # of the pod
     container: str
-    totals: Mapping[str, GpuTotals]
-    last_kernel: int | None
+    totals: Mapping[str, GpuTotals]  # by GPU
+    last_kernel: int | None  # Unix seconds; None: unknown
 
 
 def container_of(
     cgroup: PodCgroup, pods: Mapping[str, LocalPod], shares: Mapping[str, Shares]
 ) -> str | None:
-    """Return the name of the container that runs in *cgroup*, ``None`` where it is not known.
+    """Return the name of the container that runs in *cgroup*, ``None`` if it is unknown.
 
-    The API server tells containers' ids a moment after they started; until it has told any, a pod
-    with one of the *shares*, which are by uid, leaves no choice.
+    The API server reports container ids a moment after the containers start. Until it reports any,
+    a pod whose *shares* (by uid) are all of one container runs that container.
     """
     pod = pods.get(cgroup.uid)
     if pod is not None and pod.containers:
@@ -43,18 +43,18 @@ def container_of(
 def measure_shares(
     observed: ObservedUse, counts: Iterable[RegionCount], *, answered: Collection[str]
 ) -> dict[ShareKey, MeasuredUse]:
-    """Return what is known of each share; *answered* are the GPUs whose processes are known."""
+    """Return the measured use of each share; *answered* are the GPUs whose processes are known."""
     processes: dict[ShareKey, list[Process]] = defaultdict(list)
-    unclear: set[tuple[str, str]] = set()  # pods and GPUs, where nobody knows whose a process is
+    unclear: set[tuple[str, str]] = set()  # pods and GPUs with a process of an unknown container
     shares = by_pod(observed.shares)
-    for seen in observed.processes:
-        if seen.cgroup is None:
+    for located in observed.processes:
+        if located.cgroup is None:
             continue
-        name = container_of(seen.cgroup, observed.pods, shares)
+        name = container_of(located.cgroup, observed.pods, shares)
         if name is not None:
-            processes[seen.cgroup.uid, name, seen.process.gpu].append(seen.process)
+            processes[located.cgroup.uid, name, located.process.gpu].append(located.process)
         else:
-            unclear.add((seen.cgroup.uid, seen.process.gpu))
+            unclear.add((located.cgroup.uid, located.process.gpu))
     counted: dict[ShareKey, list[tuple[GpuTotals, int | None]]] = defaultdict(list)
     for count in counts:
         for gpu, total in count.totals.items():
@@ -78,26 +78,28 @@ def _measure_share(
     processes: tuple[Process, ...] | None,
     counted: Sequence[tuple[GpuTotals, int | None]],
 ) -> MeasuredUse:
-    seen = None if processes is None else _bytes(processes)
-    own = sum(total.total for total, _ in counted) if counted else None
+    driver_memory = None if processes is None else _memory_bytes(processes)
+    library_memory = sum(total.total for total, _ in counted) if counted else None
     kernels = [last for _, last in counted if last is not None]
     return MeasuredUse(
-        memory=own if mode is Mode.HAMI_CORE else seen,
-        host=seen,
-        cores=None if mode is Mode.MIG else _cores(processes, [total for total, _ in counted]),
+        memory=library_memory if mode is Mode.HAMI_CORE else driver_memory,
+        host=driver_memory,
+        cores=None
+        if mode is Mode.MIG
+        else _compute_percent(processes, [total for total, _ in counted]),
         last_kernel=max(kernels, default=None),
     )
 
 
-def _bytes(processes: Iterable[Process]) -> int | None:
-    """Return what processes hold together; one of which the driver does not tell hides the sum."""
+def _memory_bytes(processes: Iterable[Process]) -> int | None:
+    """Return the sum of the memory of *processes*, ``None`` if the driver omits one of them."""
     amounts = [process.memory for process in processes]
     known = [amount for amount in amounts if amount is not None]
     return sum(known) * _MIB if len(known) == len(amounts) else None
 
 
-def _cores(host: tuple[Process, ...] | None, counted: Sequence[GpuTotals]) -> int | None:
-    """Return the percent of compute, from the driver where it tells, else from the library."""
+def _compute_percent(host: tuple[Process, ...] | None, counted: Sequence[GpuTotals]) -> int | None:
+    """Return the percent of compute, from the driver if it reports it, else from the library."""
     known = [p.utilization for p in host or () if p.utilization is not None]
     if known or host == ():
         return min(100, sum(known))

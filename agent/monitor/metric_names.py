@@ -1,7 +1,7 @@
-"""Families: the names under which the agent exports what it measures; public API.
+"""Metric families: the names under which the agent exports what it measures; public API.
 
-Those of Volcano's plugin keep its spelling, labels and units, so that dashboards go on working,
-but for one that had figures for labels.
+Families of Volcano's plugin keep its spelling, labels and units, so that dashboards go on working.
+One of them is left out, because its labels held changing figures.
 """
 
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class MetricFamily:
-    """One metric, a gauge: what it says, and its label names."""
+    """One metric, a gauge."""
 
     name: str
-    about: str
-    labels: tuple[str, ...]
+    about: str  # its help text
+    labels: tuple[str, ...]  # names
 
 
 _DEVICE: Final = ("node", "device")

@@ -1,6 +1,6 @@
-"""What the agent exports on its port; names and labels are public API.
+"""The metrics that the agent exports; names and labels are public API.
 
-Gauges are made from the monitor's last look at each scrape, so that a pod's series end with it.
+Each scrape builds the gauges from the last monitoring cycle, so that a pod's series end with it.
 """
 
 from collections import defaultdict
@@ -56,18 +56,12 @@ class AgentMetrics:
         hung: Callable[[], float],
         old: Callable[[], bool],
     ) -> None:
-        """Export *snapshot*, and under the names of Volcano's plugin too while *old* says so.
+        """Export *snapshot*, also under the names of Volcano's plugin while *old* returns true.
 
-        *hung* gives the seconds for which a call to the driver keeps others waiting in vain.
+        *hung* returns the seconds for which a driver call has been hanging.
         """
         self._registry = CollectorRegistry()
-        build = Gauge(
-            "vgpu_build_info",
-            "Build information; always 1.",
-            ["component", "version"],
-            registry=self._registry,
-        )
-        build.labels("agent", version).set(1)
+        _register_build(self._registry, version)
         self._violations = Counter(
             "vgpu_isolation_violations",
             "Isolation violations, counted once at their onset.",
@@ -86,16 +80,11 @@ class AgentMetrics:
             ["outcome"],
             registry=self._registry,
         )
-        silence = Gauge(
-            "vgpu_driver_hung_seconds",
-            "Seconds for which a driver call has been hanging; 0 while the driver answers.",
-            registry=self._registry,
-        )
-        silence.set_function(hung)
         for kind in ViolationKind:
             self._violations.labels(kind)
         for outcome in Outcome:
             self._reconfigurations.labels(outcome)
+        _register_hung_seconds(self._registry, hung)
         self._registry.register(_Gauges(snapshot, old))
 
     def count_violation(self, kind: ViolationKind) -> None:
@@ -103,7 +92,7 @@ class AgentMetrics:
         self._violations.labels(kind).inc()
 
     def count_eviction(self) -> None:
-        """Count a pod whose eviction was asked for."""
+        """Count a pod whose eviction was requested."""
         self._evictions.inc()
 
     def count_failure(self) -> None:
@@ -115,5 +104,24 @@ class AgentMetrics:
         self._reconfigurations.labels(outcome).inc()
 
     def exposition(self) -> tuple[str, bytes]:
-        """Return what a scrape gets: content type and text."""
+        """Return the answer to a scrape: content type and text."""
         return CONTENT_TYPE, generate_latest(self._registry)
+
+
+def _register_build(registry: CollectorRegistry, version: str) -> None:
+    build = Gauge(
+        "vgpu_build_info",
+        "Build information; always 1.",
+        ["component", "version"],
+        registry=registry,
+    )
+    build.labels("agent", version).set(1)
+
+
+def _register_hung_seconds(registry: CollectorRegistry, hung: Callable[[], float]) -> None:
+    hung_seconds = Gauge(
+        "vgpu_driver_hung_seconds",
+        "Seconds for which a driver call has been hanging; 0 while the driver answers.",
+        registry=registry,
+    )
+    hung_seconds.set_function(hung)

@@ -1,7 +1,7 @@
 """The monitor: compares use with the ledger every two seconds, and reports or evicts.
 
-A cycle asks the driver, one GPU at a time so that other calls do not wait long; reads the regions,
-in a thread; and reports the result. What fails is left out of that cycle only.
+A cycle queries the driver, one GPU at a time so that other calls do not wait long, then inspects
+the regions in a thread, and reports the result. A failure affects only its own cycle.
 """
 
 import asyncio
@@ -37,25 +37,24 @@ from allocator.config.settings import Enforcement
 from allocator.model.units import MiB
 from kube.clock import SYSTEM, Clock
 
-INTERVAL: Final = 1.8  # seconds from look to look: what one finds was never there for two seconds
-CONFIRM_INTERVAL: Final = (
-    0.4  # seconds to the look that confirms a violation before its pod is evicted
-)
-GPU_TIMEOUT: Final = 5.0  # seconds that the driver has to tell of one GPU
+# Seconds between two cycles, so that a violation is seen less than two seconds after it began.
+INTERVAL: Final = 1.8
+CONFIRM_INTERVAL: Final = 0.4  # seconds to the cycle that confirms a violation before an eviction
+GPU_TIMEOUT: Final = 5.0  # seconds that the driver has to answer for one GPU
 EVICTION_INTERVAL: Final = 10.0  # seconds between attempts to evict one pod
-EVICTION_TIMEOUT: Final = 1.0  # seconds that a look waits for the API server
-SWEEP_INTERVAL: Final = 30.0  # seconds between searches for regions of pods that are over
+EVICTION_TIMEOUT: Final = 1.0  # seconds that a cycle waits for the API server
+SWEEP_INTERVAL: Final = 30.0  # seconds between searches for regions of ended pods
 log = structlog.get_logger(__name__)
 
 
 class MonitorSource(Protocol):
-    """What others know of this node; ``None`` is not known yet."""
+    """What the agent knows of this node; ``None`` means not known yet."""
 
     def devices(self) -> tuple[Device, ...] | None:
         """Return the GPUs that are served."""
 
     def shares(self) -> tuple[Share, ...] | None:
-        """Return what the ledger promises here, container by container."""
+        """Return what the ledger promises on this node, by container."""
 
     def unpromised_gpus(self) -> frozenset[tuple[str, str]]:
         """Return the uids of pods with each GPU that the status says they use without an entry."""
@@ -67,40 +66,40 @@ class MonitorSource(Protocol):
         """Return the MIG instances that exist."""
 
     def unhealthy_gpus(self) -> Mapping[str, str]:
-        """Return why GPUs must not be promised, by UUID."""
+        """Return why GPUs accept no new pods, by UUID."""
 
     def stuck_instances(self) -> Mapping[str, int]:
-        """Return how many MIG instances could not be made or removed, by the GPU's UUID."""
+        """Return how many MIG instances could not be created or removed, by GPU."""
 
     def enforcement(self) -> Enforcement:
-        """Return what a site wants done about violations."""
+        """Return what the settings demand on violations."""
 
 
 class PodEvictor(Protocol):
-    """Who removes pods."""
+    """Evicts pods."""
 
     async def evict(self, pod: LocalPod, why: str) -> None:
-        """Ask for the eviction of exactly this pod; what stands against it is logged."""
+        """Request the eviction of exactly this pod; a refusal is logged."""
 
 
 class MonitorEvents(Protocol):
-    """Who tells users and operators; must neither wait nor raise."""
+    """Writes Events for users and operators; must neither wait nor raise."""
 
     def record_violation(self, violation: Violation) -> None:
-        """Tell of a violation that began."""
+        """Report a violation that began."""
 
     def record_drift(self, drift: HardwareDrift) -> None:
-        """Tell of a difference that has lasted."""
+        """Report a difference that has lasted."""
 
 
 class MonitorCounters(Protocol):
-    """Who counts, for metrics."""
+    """Counts for metrics."""
 
     def count_violation(self, kind: ViolationKind) -> None:
         """Count a violation that began."""
 
     def count_eviction(self) -> None:
-        """Count a pod whose eviction was asked for."""
+        """Count a pod whose eviction was requested."""
 
     def count_failure(self) -> None:
         """Count a monitoring cycle that failed."""
@@ -108,17 +107,14 @@ class MonitorCounters(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonitorServices:
-    """What a monitor works with; *node* is our Node's name.
+    """What a monitor works with."""
 
-    *remove_unused* is called now and then while no container has an entry that uses the library.
-    """
-
-    node: str
+    node: str  # name of our Node
     worker: DriverThread
     source: MonitorSource
     inspector: Inspector
     regions: RegionFiles
-    remove_unused: Callable[[], object]
+    remove_unused: Callable[[], object]  # called while no entry uses the library
     evictor: PodEvictor
     events: MonitorEvents
     counters: MonitorCounters
@@ -127,7 +123,7 @@ class MonitorServices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _DriverView:
-    """The driver's view: processes and usage of those GPUs of which it told."""
+    """Processes and usage, by those GPUs for which the driver answered."""
 
     processes: Mapping[str, tuple[Process, ...]] = field(
         default_factory=lambda: MappingProxyType({})
@@ -136,33 +132,33 @@ class _DriverView:
 
 
 class Monitor:
-    """Keeps ``figures``, which is replaced and never edited, and acts by them."""
+    """Replaces ``snapshot`` in every cycle, and reports and evicts by it."""
 
     def __init__(self, services: MonitorServices) -> None:
         """Know nothing yet."""
         self._services = services
         self._ongoing: tuple[Violation, ...] = ()
         self._lasting_drift = LastingDrift()
-        self._eviction_asked_at: dict[str, float] = {}
+        self._eviction_requested_at: dict[str, float] = {}
         self._swept_at: float | None = None
         self.snapshot: MonitorSnapshot | None = None
         self.on_snapshot: Callable[[], None] = lambda: None
 
     @property
     def foreign(self) -> Mapping[str, MiB]:
-        """Return the memory that nobody was promised and somebody holds, by GPU; may be partial."""
+        """Return the memory held without an entry, by the GPUs for which the driver answered."""
         snapshot = self.snapshot
         return {} if snapshot is None or snapshot.foreign is None else snapshot.foreign
 
     async def run(self) -> Never:
-        """Look again and again; how long a look takes is part of the time between two."""
+        """Run cycles for ever; the interval includes the time that a cycle takes."""
         clock = self._services.clock
         while True:
             began = clock.monotonic()
             try:
                 unconfirmed = await self.run_cycle()
             except Exception:
-                # What a tenant wrote must never end the agent, which serves all others.
+                # Content that a tenant wrote must never end the agent, which serves all others.
                 log.exception("monitor cycle failed")
                 self._services.counters.count_failure()
                 unconfirmed = False
@@ -174,7 +170,7 @@ class Monitor:
             await clock.sleep(pause)
 
     async def run_cycle(self) -> bool:
-        """Look once; say whether somebody is to be evicted if the next look finds the same."""
+        """Run one cycle; say whether a violation that may evict began and awaits confirmation."""
         source = self._services.source
         devices, shares = source.devices(), source.shares()
         if devices is None or shares is None:
@@ -203,7 +199,7 @@ class Monitor:
         return unconfirmed
 
     async def release(self) -> None:
-        """Release the containers that are held back, because nothing would until the next agent."""
+        """Release held-back containers, because nothing else would until the next agent runs."""
         source = self._services.source
         devices, shares = source.devices(), source.shares()
         if devices is not None and shares is not None:
@@ -214,7 +210,8 @@ class Monitor:
         processes: dict[str, tuple[Process, ...]] = {}
         usage: dict[str, Usage] = {}
         worker = self._services.worker
-        for device in devices if worker.hung_call is None else ():  # who would only wait behind it
+        # A call would only wait behind one that hangs.
+        for device in devices if worker.hung_call is None else ():
             try:
                 answer = await worker.call(
                     _processes_and_usage, worker.driver, device.uuid, within=GPU_TIMEOUT
@@ -222,7 +219,7 @@ class Monitor:
                 processes[device.uuid], usage[device.uuid] = answer
             except DriverError as error:
                 log.debug("GPU not read", gpu=device.uuid, why=str(error))
-                if error.fault is Fault.UNAVAILABLE:  # nor will it tell of the others
+                if error.fault is Fault.UNAVAILABLE:  # no GPU will answer
                     break
         return _DriverView(processes=processes, usage=usage)
 
@@ -235,7 +232,7 @@ class Monitor:
         inspection_result: InspectionResult,
     ) -> MonitorSnapshot:
         source, answered = self._services.source, driver_view.processes.keys()
-        # What a driver that is silent for a moment does not confirm is not over.
+        # A violation lasts while the driver does not answer for its GPU.
         unconfirmed = (
             v for v in self._ongoing if v.gpu not in answered and v.kind is not ViolationKind.LIMITS
         )
@@ -265,18 +262,18 @@ class Monitor:
         return tuple(d for d in before if d.pod is None and d.gpu not in answered)
 
     def _report_drift(self, hardware_drifts: Sequence[HardwareDrift]) -> None:
-        """Tell once of each difference that has lasted."""
-        self._lasting_drift, due = self._lasting_drift.advance(
+        """Report each difference once, when it has lasted."""
+        self._lasting_drift, to_report = self._lasting_drift.advance(
             hardware_drifts, self._services.clock.monotonic()
         )
-        for drift in due:
+        for drift in to_report:
             self._services.events.record_drift(drift)
             log.warning("drift found", gpu=drift.gpu, what=drift.what)
 
     async def _report_violations(
         self, ongoing: Sequence[Violation], answered: Collection[str]
     ) -> bool:
-        """Tell what began and evict what is confirmed; say whether what began may evict."""
+        """Report new violations and evict for confirmed ones; say whether a new one may evict."""
         services = self._services
         enforcement = services.source.enforcement()
         changes: ViolationChanges = violation_changes(self._ongoing, ongoing, enforcement)
@@ -285,26 +282,26 @@ class Monitor:
             services.counters.count_violation(violation.kind)
             services.events.record_violation(violation)
             log.warning("isolation violation", kind=str(violation.kind), **_log_fields(violation))
-        await asyncio.gather(*(self._evict(v) for v in changes.due if v.gpu in answered))
-        self._eviction_asked_at = {
-            v.pod.uid: self._eviction_asked_at[v.pod.uid]
+        await asyncio.gather(*(self._evict(v) for v in changes.to_evict if v.gpu in answered))
+        self._eviction_requested_at = {
+            v.pod.uid: self._eviction_requested_at[v.pod.uid]
             for v in ongoing
-            if v.pod.uid in self._eviction_asked_at
+            if v.pod.uid in self._eviction_requested_at
         }
         return enforcement is Enforcement.EVICT and any(map(evicts, changes.begun))
 
     async def _evict(self, violation: Violation) -> None:
         pod, now = violation.pod, self._services.clock.monotonic()
-        asked = self._eviction_asked_at.get(pod.uid)
-        if asked is None or now - asked >= EVICTION_INTERVAL:
-            self._eviction_asked_at[pod.uid] = now
+        requested_at = self._eviction_requested_at.get(pod.uid)
+        if requested_at is None or now - requested_at >= EVICTION_INTERVAL:
+            self._eviction_requested_at[pod.uid] = now
             self._services.counters.count_eviction()
-            with suppress(TimeoutError):  # it is asked for again if the pod stays
+            with suppress(TimeoutError):  # requested again if the pod stays
                 async with asyncio.timeout(EVICTION_TIMEOUT):
                     await self._services.evictor.evict(pod, violation.note)
 
     async def _sweep(self, shares: Sequence[Share], unpromised: Collection[str]) -> None:
-        """Remove now and then what pods that are over left behind."""
+        """Remove, at intervals, the regions of ended pods, and unused libraries."""
         now = self._services.clock.monotonic()
         if self._swept_at is not None and now - self._swept_at < SWEEP_INTERVAL:
             return
@@ -317,7 +314,7 @@ class Monitor:
 
 
 def _processes_and_usage(driver: Driver, gpu: str) -> tuple[tuple[Process, ...], Usage]:
-    """Return what runs on a GPU and what is used of it: two answers for one turn of the driver."""
+    """Return the processes and the usage of a GPU in one call of the driver thread."""
     return driver.processes(gpu), driver.usage(gpu)
 
 

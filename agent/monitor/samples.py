@@ -1,6 +1,6 @@
-"""Samples: what the agent measures and the ledger promises, under the names that it exports.
+"""Samples: measured use and promised amounts, under the names that the agent exports.
 
-What is not known has no sample: a 0 would say that it was measured.
+An unknown value has no sample: a 0 would mean that it was measured.
 """
 
 from collections import Counter
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from agent.driver.driver import Device, Instance, Usage
-from agent.monitor.drift import KINDS, HardwareDrift
+from agent.monitor.drift import REPORTED_KINDS, HardwareDrift
 from agent.monitor.metric_names import (
     CONTAINER_CORES,
     CONTAINER_USED,
@@ -53,7 +53,7 @@ _VOLCANO_ZONE: Final = "vGPU"  # a constant label of Volcano's plugin
 
 @dataclass(frozen=True, slots=True)
 class MetricSample:
-    """One value, its labels in the order of the family's."""
+    """One value; its labels are in the order of the family's label names."""
 
     family: MetricFamily
     labels: tuple[str, ...]
@@ -62,17 +62,12 @@ class MetricSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredUse:
-    """What one container uses of one GPU; ``None`` is not known.
+    """What one container uses of one GPU; ``None`` means unknown."""
 
-    ``memory`` is bytes as the container's library counts them, or as the driver does where there
-    is no library, ``host`` bytes as the driver counts them in any case; ``cores`` is percent of
-    the GPU, ``last_kernel`` in Unix seconds.
-    """
-
-    memory: int | None = None
-    host: int | None = None
-    cores: int | None = None
-    last_kernel: int | None = None
+    memory: int | None = None  # bytes; the library's count, or the driver's if there is no library
+    host: int | None = None  # bytes; always the driver's count
+    cores: int | None = None  # percent of the GPU
+    last_kernel: int | None = None  # Unix seconds
 
 
 ShareKey = tuple[str, str, str]  # a pod's uid, a container's name, a GPU's uuid
@@ -80,48 +75,44 @@ ShareKey = tuple[str, str, str]  # a pod's uid, a container's name, a GPU's uuid
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonitorSnapshot:
-    """All there is to export at one moment, *now* in Unix seconds.
-
-    ``held_back`` are the uids and containers whose kernels wait for those of a higher priority.
-    ``usage``, ``unhealthy`` (a reason), ``foreign`` are by GPU; ``foreign`` is ``None`` where the
-    driver does not tell; ``stuck`` are MIG instances that could not be made or removed. ``faults``
-    counts figures and regions that cannot be believed.
-    """
+    """All that is exported at one moment. Mappings are by GPU, but for ``measured``."""
 
     node: str
-    now: float
+    now: float  # Unix seconds
     devices: tuple[Device, ...]
     shares: tuple[Share, ...]
     instances: tuple[Instance, ...]
     usage: Mapping[str, Usage]
-    foreign: Mapping[str, MiB] | None
-    unhealthy: Mapping[str, str]
-    stuck: Mapping[str, int]
+    foreign: Mapping[str, MiB] | None  # held by processes without an entry; None: unknown
+    unhealthy: Mapping[str, str]  # why the GPU accepts no new pods
+    stuck: Mapping[str, int]  # MIG instances whose creation or removal keeps failing
     measured: Mapping[ShareKey, MeasuredUse]
     violations: tuple[Violation, ...]
     drifts: tuple[HardwareDrift, ...]
-    held_back: frozenset[tuple[str, str]]
-    faults: int
+    held_back: frozenset[tuple[str, str]]  # pod uid and container; their kernels wait
+    faults: int  # implausible values in regions, and unreadable regions
 
 
 def samples(snapshot: MonitorSnapshot, *, old: bool) -> Iterator[MetricSample]:
-    """Yield all samples, those under *old* names too if asked for; no labels come twice."""
-    names = _names(snapshot.devices)
+    """Yield all samples, with *old* those under Volcano's names too; no labels occur twice."""
+    names = _device_names(snapshot.devices)
     for device in snapshot.devices:
-        yield from _device(snapshot, device, name=names[device.uuid])
+        yield from _device_samples(snapshot, device, name=names[device.uuid])
         if old:
-            yield from _old_device(snapshot, device)
+            yield from _old_device_samples(snapshot, device)
     for gpu_share in _gpu_shares(snapshot.shares):
-        yield from _container(snapshot, gpu_share, device=names.get(gpu_share.gpu, gpu_share.gpu))
+        yield from _container_samples(
+            snapshot, gpu_share, device=names.get(gpu_share.gpu, gpu_share.gpu)
+        )
         if old:
-            yield from _old_container(snapshot, gpu_share)
-    yield from _node(snapshot, names)
+            yield from _old_container_samples(snapshot, gpu_share)
+    yield from _node_samples(snapshot, names)
 
 
-def _names(devices: Iterable[Device]) -> dict[str, str]:
-    """Return what each GPU is called: its index, or its UUID where another has that by now.
+def _device_names(devices: Iterable[Device]) -> dict[str, str]:
+    """Return the name of each GPU: its index, or its UUID if another GPU has that index.
 
-    The driver counts anew when a GPU is gone, and one that is gone is told of as a sick one.
+    The driver renumbers when a GPU is lost, while the agent still reports the lost one.
     """
     names: dict[str, str] = {}
     for device in devices:
@@ -132,10 +123,10 @@ def _names(devices: Iterable[Device]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _GpuShare:
-    """What one container was promised of one GPU, the *position*-th that it sees."""
+    """What one container was promised of one GPU."""
 
     share: Share
-    position: int
+    position: int  # of the GPU among those that the container sees
     gpu: str
     memory: int  # bytes
 
@@ -147,14 +138,14 @@ class _GpuShare:
 
     @property
     def key(self) -> ShareKey:
-        """Return under what it is measured."""
+        """Return the key of its measured use."""
         return self.share.owner.uid, self.share.owner.container, self.gpu
 
 
 def _gpu_shares(shares: Iterable[Share]) -> Iterator[_GpuShare]:
-    """Yield each container's GPUs; of pods that bear one name, the last promised is meant.
+    """Yield each container's GPUs; of pods with the same name only the newest counts.
 
-    Its predecessor of the same name may still be on its way out.
+    Its predecessor of the same name may still be terminating.
     """
     latest = {(s.owner.namespace, s.owner.pod, s.owner.container): s for s in shares}
     for share in latest.values():
@@ -166,16 +157,20 @@ def _gpu_shares(shares: Iterable[Share]) -> Iterator[_GpuShare]:
 
 
 def _held_grants(shares: Iterable[Share], gpu: str) -> list[Grant]:
-    """Return what pods hold of a GPU at most, as their ledger counts it."""
+    """Return what pods hold of a GPU at their peak, as the ledger counts it."""
     pods: dict[str, list[ContainerGrants]] = {}
     for share in shares:
         grants = tuple(grant for grant in share.grants if grant.gpu == gpu)
-        one = ContainerGrants(name=share.owner.container, grants=grants, stage=share.stage)
-        pods.setdefault(share.owner.uid, []).append(one)
+        container_grants = ContainerGrants(
+            name=share.owner.container, grants=grants, stage=share.stage
+        )
+        pods.setdefault(share.owner.uid, []).append(container_grants)
     return [grant for containers in pods.values() for grant in peak_grants(containers)]
 
 
-def _device(snapshot: MonitorSnapshot, device: Device, *, name: str) -> Iterator[MetricSample]:
+def _device_samples(
+    snapshot: MonitorSnapshot, device: Device, *, name: str
+) -> Iterator[MetricSample]:
     gpu_labels = snapshot.node, name
     in_mig = device.mig is not None and device.mig.current
     mode = Mode.MIG if in_mig else Mode.HAMI_CORE
@@ -194,18 +189,18 @@ def _device(snapshot: MonitorSnapshot, device: Device, *, name: str) -> Iterator
     if snapshot.foreign is not None and device.uuid in snapshot.foreign:
         yield MetricSample(FOREIGN, gpu_labels, snapshot.foreign[device.uuid] * _MIB)
     if device.uuid in snapshot.unhealthy:
-        # What follows a colon may hold numbers that change, each of which were a series.
+        # Text after a colon may hold changing numbers, and each would begin a series.
         reason = snapshot.unhealthy[device.uuid].partition(":")[0]
         yield MetricSample(UNHEALTHY, (*gpu_labels, reason), 1)
     if in_mig:
         yield MetricSample(STUCK, gpu_labels, snapshot.stuck.get(device.uuid, 0))
-        yield from _instances(snapshot, device, gpu_labels=gpu_labels)
+        yield from _instance_samples(snapshot, device, gpu_labels=gpu_labels)
 
 
-def _instances(
+def _instance_samples(
     snapshot: MonitorSnapshot, device: Device, *, gpu_labels: tuple[str, str]
 ) -> Iterator[MetricSample]:
-    """Yield what MIG instances there are; one that lacks compute can serve nobody."""
+    """Yield the MIG instances of a GPU; one without compute is unfinished."""
     names = {p.id: p.name for p in device.board.profiles} if device.board is not None else {}
     owners = {
         (grant.placed.profile.id, grant.placed.start): share.owner
@@ -221,14 +216,16 @@ def _instances(
             state = "unfinished" if instance.uuid is None else "busy" if owner else "idle"
             counts[profile, state] += 1
             if instance.uuid is not None:
-                who = (owner.namespace, owner.pod, owner.container) if owner else ("", "", "")
-                at = instance.uuid, profile, str(instance.start)
-                yield MetricSample(INSTANCE, (*gpu_labels, *at, *who), 1)
+                owner_labels = (
+                    (owner.namespace, owner.pod, owner.container) if owner else ("", "", "")
+                )
+                instance_labels = instance.uuid, profile, str(instance.start)
+                yield MetricSample(INSTANCE, (*gpu_labels, *instance_labels, *owner_labels), 1)
     for (profile, state), number in sorted(counts.items()):
         yield MetricSample(INSTANCES, (*gpu_labels, profile, state), number)
 
 
-def _container(
+def _container_samples(
     snapshot: MonitorSnapshot, gpu_share: _GpuShare, *, device: str
 ) -> Iterator[MetricSample]:
     labels = (*gpu_share.container_labels, device)
@@ -246,21 +243,21 @@ def _container(
         yield MetricSample(HELD_BACK, labels, 1)
 
 
-def _node(snapshot: MonitorSnapshot, names: Mapping[str, str]) -> Iterator[MetricSample]:
-    """Yield what is wrong on this node, once of pods that bear one name."""
-    wrong = {
+def _node_samples(snapshot: MonitorSnapshot, names: Mapping[str, str]) -> Iterator[MetricSample]:
+    """Yield violations, drift and faults of this node; pods with the same name share samples."""
+    violation_labels = {
         (v.pod.namespace, v.pod.name, v.container, names.get(v.gpu, v.gpu), v.kind)
         for v in snapshot.violations
     }
-    for labels in sorted(wrong):
+    for labels in sorted(violation_labels):
         yield MetricSample(VIOLATION, labels, 1)
     drifts = Counter(drift.kind for drift in snapshot.drifts)
-    for kind in KINDS:
+    for kind in REPORTED_KINDS:
         yield MetricSample(DRIFT, (snapshot.node, kind), drifts[kind])
     yield MetricSample(FAULTS, (snapshot.node,), snapshot.faults)
 
 
-def _old_device(snapshot: MonitorSnapshot, device: Device) -> Iterator[MetricSample]:
+def _old_device_samples(snapshot: MonitorSnapshot, device: Device) -> Iterator[MetricSample]:
     usage = snapshot.usage.get(device.uuid)
     labels = _VOLCANO_ZONE, str(device.index), device.uuid
     if usage is not None:
@@ -269,7 +266,9 @@ def _old_device(snapshot: MonitorSnapshot, device: Device) -> Iterator[MetricSam
             yield MetricSample(OLD_HOST_CORES, labels, usage.utilization)
 
 
-def _old_container(snapshot: MonitorSnapshot, gpu_share: _GpuShare) -> Iterator[MetricSample]:
+def _old_container_samples(
+    snapshot: MonitorSnapshot, gpu_share: _GpuShare
+) -> Iterator[MetricSample]:
     labels = (_VOLCANO_ZONE, *gpu_share.container_labels, str(gpu_share.position), gpu_share.gpu)
     yield MetricSample(OLD_LIMIT, labels, gpu_share.memory)
     measured = snapshot.measured.get(gpu_share.key, MeasuredUse())

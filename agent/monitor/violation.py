@@ -21,76 +21,67 @@ from allocator.model.units import NO_MEMORY, MiB
 
 # The driver counts what the library does not see: a context of each process, the code it loads,
 # a collective library's buffers.
-CONTEXT_ALLOWANCE: Final = MiB(512)  # of one process
-MOST_CONTEXTS: Final = 4  # further processes bring no further allowance
+CONTEXT_ALLOWANCE: Final = MiB(512)  # for one process
+MOST_CONTEXTS: Final = 4  # processes beyond these add no allowance
 MOST_PIDS_NAMED: Final = 4  # processes named in a note
-SLACK_DIVISOR: Final = 50  # one in so many MiB of the promise comes on top
+SLACK_DIVISOR: Final = 50  # 1/50 of the promised memory is allowed on top
 
 
 class ViolationKind(StrEnum):
     """What a container did. Public API: a metric's label."""
 
     MEMORY = "memory"  # more than it was promised
-    DEVICE = "device"  # a GPU or MIG instance that another was promised, or nobody
-    UNPROMISED = "unpromised"  # a GPU, by a pod that was promised none here
-    LIMITS = "limits"  # the limits in its region are not those that were written there
+    DEVICE = "device"  # a GPU or MIG instance that was not promised to it
+    UNPROMISED = "unpromised"  # a GPU, though its pod has no entry on this node
+    LIMITS = "limits"  # it changed the limits in its region
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalPod:
-    """A pod of this node as the API server tells of it.
-
-    ``containers`` has names by the runtime's id, as far as they are told yet. ``kept`` says that it
-    is not to be evicted: a DaemonSet or kubelet itself would bring it back, or it is older than the
-    ledger that does not name it.
-    """
+    """A pod of this node as the API server describes it."""
 
     uid: str
     namespace: str
     name: str
+    # names by the runtime's ids, as far as the API server knows them yet
     containers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    # Never evicted: a DaemonSet or kubelet would recreate it here, or it is older than the ledger.
     exempt: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LocatedProcess:
-    """A process on a GPU, and where it runs; ``cgroup`` is ``None`` outside pods."""
+    """A process on a GPU, and where it runs."""
 
     process: Process
-    cgroup: PodCgroup | None
+    cgroup: PodCgroup | None  # None: outside pods
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """One container's misuse of one GPU; ``container`` is empty where it is not known which.
-
-    ``note`` is a sentence about it, whose numbers change while it lasts.
-    """
+    """One container's misuse of one GPU."""
 
     kind: ViolationKind
     pod: LocalPod
-    container: str
-    gpu: str
-    note: str
+    container: str  # name; empty if unknown
+    gpu: str  # UUID
+    note: str  # a sentence; its numbers change while the violation lasts
 
     @property
     def key(self) -> tuple[ViolationKind, str, str, str]:
-        """Return what stays the same while it lasts."""
+        """Return what identifies the violation while it lasts."""
         return self.kind, self.pod.uid, self.container, self.gpu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedUse:
-    """What is known at one moment: processes, promises, pods by uid, instances of MIG.
-
-    ``unpromised`` has the uids of pods with each GPU that they are told to use without an entry.
-    ``instances`` are ``None`` while nobody has looked.
-    """
+    """What is known about the node at one moment."""
 
     processes: Sequence[LocatedProcess]
-    shares: Sequence[Share]
-    pods: Mapping[str, LocalPod]
-    instances: Sequence[Instance] | None = ()
+    shares: Sequence[Share]  # what the ledger promises here
+    pods: Mapping[str, LocalPod]  # by uid
+    instances: Sequence[Instance] | None = ()  # MIG instances; None: not listed yet
+    # pod uid and GPU that the status reports as used without an entry
     unpromised: frozenset[tuple[str, str]] = frozenset()
 
 
@@ -116,7 +107,7 @@ class _Group:
     grants: tuple[Grant, ...]
 
     def violation(self, kind: ViolationKind, note: str) -> Violation:
-        """Return this group's."""
+        """Return the violation of *kind* by this group."""
         return Violation(kind=kind, pod=self.pod, container=self.container, gpu=self.gpu, note=note)
 
 
@@ -124,23 +115,23 @@ def violations(observed: ObservedUse) -> tuple[Violation, ...]:
     """Return all violations; processes of pods that the API server does not know are skipped."""
     promised = by_pod(observed.shares)
     instances = observed.instances or ()
-    # An instance that was made a moment ago, or that nobody has looked at, is not judged.
+    # An instance that is not listed yet, because it is new, is no violation.
     known = {None, *(instance.uuid for instance in instances)}
-    violations_ = []
+    found_violations = []
     for group in _groups(observed, promised):
         if group.pod.uid not in promised:
             note = f"uses {group.gpu} without an entry: {_pids(group.processes)}"
-            violations_.append(group.violation(ViolationKind.UNPROMISED, note))
+            found_violations.append(group.violation(ViolationKind.UNPROMISED, note))
             continue
         forbidden = known - _allowed_instances(group.grants, instances)
         if misplaced := tuple(p for p in group.processes if p.instance in forbidden):
             note = (
                 f"uses {misplaced[0].instance or group.gpu}, not in its entry: {_pids(misplaced)}"
             )
-            violations_.append(group.violation(ViolationKind.DEVICE, note))
+            found_violations.append(group.violation(ViolationKind.DEVICE, note))
         elif note := _memory_excess(group):
-            violations_.append(group.violation(ViolationKind.MEMORY, note))
-    return tuple(violations_)
+            found_violations.append(group.violation(ViolationKind.MEMORY, note))
+    return tuple(found_violations)
 
 
 def _groups(observed: ObservedUse, promised: Mapping[str, Shares]) -> Iterator[_Group]:
@@ -171,17 +162,17 @@ def _groups(observed: ObservedUse, promised: Mapping[str, Shares]) -> Iterator[_
 def _allowed_instances(
     grants: Sequence[Grant], instances: Sequence[Instance]
 ) -> frozenset[str | None]:
-    """Return on which instances of a GPU its holder may be; ``None`` is the GPU as a whole.
+    """Return the instances that *grants* allow, by UUID; ``None`` is the whole GPU.
 
-    On a GPU in MIG mode it is an instance that the driver does not tell.
+    On a GPU in MIG mode, ``None`` is an instance that the driver does not name.
     """
     places = {(g.gpu, g.placed.profile.id, g.placed.start) for g in grants if g.placed is not None}
-    own = {i.uuid for i in instances if (i.gpu, i.profile, i.start) in places}
-    return frozenset(own | {None}) if grants else frozenset()
+    allowed = {i.uuid for i in instances if (i.gpu, i.profile, i.start) in places}
+    return frozenset(allowed | {None}) if grants else frozenset()
 
 
 def _memory_excess(group: _Group) -> str:
-    """Return a note on memory above the limit, empty if there is none; MIG enforces its own."""
+    """Return a note on memory above the limit, or nothing; the hardware limits MIG instances."""
     soft = [grant.memory for grant in group.grants if grant.mode is not Mode.MIG]
     promised, used = sum(soft), sum(p.memory or 0 for p in group.processes)
     allowed = (
@@ -205,11 +196,11 @@ def _pids(processes: Sequence[Process]) -> str:
 
 
 def foreign_memory(observed: ObservedUse, gpus: Iterable[str]) -> dict[str, MiB]:
-    """Return by GPU the memory of processes that nobody was promised it for.
+    """Return by GPU the memory held by processes without an entry.
 
-    They are outside pods, or their pod has no share of that GPU. What is told as unpromised is
-    taken already, and would count twice. What the driver does not tell of a process counts as
-    nothing.
+    They run outside pods, or their pod has no share of that GPU. Use that the status reports as
+    unpromised is left out, because it would count twice. Memory that the driver does not report
+    counts as 0.
     """
     promised = {(s.owner.uid, grant.gpu) for s in observed.shares for grant in s.grants}
     promised |= observed.unpromised
@@ -222,34 +213,34 @@ def foreign_memory(observed: ObservedUse, gpus: Iterable[str]) -> dict[str, MiB]
 
 
 def unique_violations(violations_: Iterable[Violation]) -> tuple[Violation, ...]:
-    """Return each violation once, whatever was noted about it."""
+    """Return each violation once, although notes differ."""
     return tuple({violation.key: violation for violation in violations_}.values())
 
 
 @dataclass(frozen=True, slots=True)
 class ViolationChanges:
-    """What to do after a look: violations that began, and pods whose evictions are due."""
+    """What to do after a monitoring cycle."""
 
-    begun: tuple[Violation, ...]
-    due: tuple[Violation, ...]
+    begun: tuple[Violation, ...]  # to be reported
+    to_evict: tuple[Violation, ...]  # their pods are to be evicted
 
 
 def violation_changes(
     before: Collection[Violation], now: Collection[Violation], enforcement: Enforcement
 ) -> ViolationChanges:
-    """Return what to do, given the violations *now* and *before*, one look ago.
+    """Return what to do, given the violations of this cycle, *now*, and of the one *before*.
 
-    The first look reports. Only the second one evicts, because what the driver says of a process
-    that is ending may be inconsistent.
+    The first cycle with a violation reports it. Only the second one evicts, because the driver may
+    report an ending process inconsistently.
     """
     known = {violation.key for violation in before}
     lasting = tuple(v for v in now if v.key in known and evicts(v))
     return ViolationChanges(
         begun=tuple(v for v in now if v.key not in known),
-        due=lasting if enforcement is Enforcement.EVICT else (),
+        to_evict=lasting if enforcement is Enforcement.EVICT else (),
     )
 
 
 def evicts(violation: Violation) -> bool:
-    """Say whether a pod may be evicted for it: changed limits are put right, which is enough."""
+    """Say whether a pod may be evicted for *violation*; changed limits are only restored."""
     return violation.kind is not ViolationKind.LIMITS and not violation.pod.exempt

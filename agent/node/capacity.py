@@ -22,8 +22,8 @@ def most_instances(board: Board) -> int:
 def largest_sum(board: Board, worth: Sequence[int]) -> int:
     """Return the largest sum of *worth*, by profile, over all layouts of *board*.
 
-    Instances are intervals of memory slots, so the best from each slot on follows from the slots
-    behind it. Caps on the number of instances are left out: the sum may only be too large.
+    Instances are intervals of memory slots, so the best sum from each slot on follows from the
+    slots after it. Bounds on the number of instances are ignored: the sum may only be too large.
     """
     best = [0] * (board.slots + 1)
     for slot in reversed(range(board.slots)):
@@ -88,7 +88,7 @@ def _amounts(
 
 
 def _gpu_total(gpu: Gpu, shared: int, of: Callable[[ProfileCapacity], int]) -> int:
-    """Return what a GPU holds at most: *shared* in software, else the best layout's sum."""
+    """Return what a GPU holds at most: *shared* in hami-core mode, else the best layout's sum."""
     if gpu.mode is not Mode.MIG or gpu.board is None:
         return shared
     worth = []
@@ -116,8 +116,8 @@ def unaccounted_capacity(
         for entry in entries
         if all(
             modes.get(grant.gpu) is hardware(grant.mode)
-            for held in entry.containers
-            for grant in held.grants
+            for container in entry.containers
+            for grant in container.grants
         )
     }
     total: dict[str, int] = {}
@@ -142,13 +142,16 @@ def desired_capacity(
 def writable_names(vocabularies: Iterable[Vocabulary]) -> frozenset[str]:
     """Return the resources that the agent writes: all but the slot, which kubelet writes."""
     return frozenset(
-        name for words in vocabularies for name in words.resources if name != words.slot
+        name
+        for vocabulary in vocabularies
+        for name in vocabulary.resources
+        if name != vocabulary.slot
     )
 
 
 def slot_names(vocabularies: Iterable[Vocabulary]) -> frozenset[str]:
     """Return the names of the slot, whose capacity kubelet writes for our plugin."""
-    return frozenset(words.slot for words in vocabularies)
+    return frozenset(vocabulary.slot for vocabulary in vocabularies)
 
 
 def changes(

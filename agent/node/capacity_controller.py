@@ -21,42 +21,42 @@ from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
 from kube.errors import ConflictError, KubeError
 
-INTERVAL: Final = 1.0  # seconds between two looks at what changed
+INTERVAL: Final = 1.0  # seconds between two sweeps
 # Kubelet writes its own figure for what another plugin had registered, every ten seconds for five
 # minutes, and 0 at the end. Ours comes right after each, and not more often.
-LONGEST_REWRITE_PAUSE: Final = 10.0  # most seconds between two writes of one and the same capacity
-STABLE_AFTER: Final = 60.0  # seconds for which it must stand to count as accepted
+LONGEST_REWRITE_PAUSE: Final = 10.0  # most seconds between two writes of the same capacity
+STABLE_AFTER: Final = 60.0  # seconds without a rewrite after which capacity counts as accepted
 LONGEST_PAUSE: Final = 30.0
 log = structlog.get_logger(__name__)
 
 
 class CapacityController:
-    """Keeps our part of the Node as it should be; ``serving`` says that kubelet knows our slots."""
+    """Keeps our part of the Node up to date; ``serving`` says that kubelet knows our slots."""
 
     def __init__(
         self,
-        calls: ApiClient,
+        api_client: ApiClient,
         informer: NodeInformer,
         hardware: Callable[[], Hardware | None],
         *,
         version: str,
         clock: Clock = SYSTEM,
     ) -> None:
-        """Write through *calls*; *version* is what the label says."""
-        self._calls = calls
+        """Write through *calls*; *version* is the value of our label."""
+        self._calls = api_client
         self._informer = informer
         self._hardware = hardware
         self._version = version
         self._clock = clock
         self._changed = informer.subscribe()
         self._written: Mapping[str, int] | None = None
-        self._written_at = 0.0  # when that was written
-        self._undone = 0  # how often in a row it was changed by somebody else
-        self._pause = 0.0  # seconds before it is written once more
+        self._written_at = 0.0  # monotonic seconds of the last write
+        self._undone = 0  # how often in a row another writer changed it back
+        self._pause = 0.0  # seconds before the next write of the same capacity
         self.serving = False
 
     async def run(self) -> Never:
-        """Look at what changed, for ever."""
+        """Sweep after changes, for ever."""
         failures = 0
         while True:
             await self._changed.wait()
@@ -88,14 +88,15 @@ class CapacityController:
     def may_write_capacity(self, node: OwnNode) -> bool:
         """Say whether capacity, slots included, may appear.
 
-        Not beside another plugin, unless it stands already; nor before the register, where asked.
+        Not while another plugin serves the node, unless we serve already; and, if the setting
+        volcanoRegister is on, not before the register annotation.
         """
         if self._informer.plugin_conflict and not self.serving:
             return False
         return node.has_volcano_register or not self._informer.settings.volcano_register
 
     async def _write_capacity(self, node: OwnNode) -> bool:
-        """Write capacity; say whether it stands."""
+        """Write capacity; say whether the Node already had it."""
         hardware, stored_gpu_node = self._hardware(), self._informer.gpu_node
         if hardware is None or stored_gpu_node is None:
             return False
@@ -103,7 +104,7 @@ class CapacityController:
         served = served_gpus(
             hardware, informer.device_config, informer.node_config, before=stored_gpu_node.ledger
         )
-        wanted = self._desired_capacity([one.gpu for one in served])
+        wanted = self._desired_capacity([served_gpu.gpu for served_gpu in served])
         names = node.added_resources | wanted.keys() | capacity.slot_names(informer.vocabularies)
         if names != node.added_resources:
             await self._patch_metadata(node, {"annotations": {CAPACITY_KEY: _join(names)}})
@@ -120,9 +121,11 @@ class CapacityController:
         return True
 
     def _owned_names(self, node: OwnNode) -> frozenset[str]:
-        """Return what is ours to write or take away: a slot only once it is called otherwise."""
-        words = self._informer.vocabularies
-        return capacity.writable_names(words) | (node.added_resources - capacity.slot_names(words))
+        """Return the resources that we may write or remove; a slot only after it was renamed."""
+        vocabularies = self._informer.vocabularies
+        return capacity.writable_names(vocabularies) | (
+            node.added_resources - capacity.slot_names(vocabularies)
+        )
 
     def _is_due(self, wanted: Mapping[str, int]) -> bool:
         """Say whether to write *wanted* now; what others undo is rewritten with back-off."""
@@ -167,16 +170,18 @@ class CapacityController:
         await self._calls.merge_patch(f"{NODES}/{node.name}", {"metadata": metadata})
 
     async def withdraw(self) -> frozenset[str]:
-        """Take away what stands on the Node because of us; raises :class:`KubeError`.
+        """Remove from the Node what we added; raises :class:`KubeError`.
 
-        Capacity goes first: a scheduler that still saw it would look for what backs it. Returns
-        the slots that kubelet still counts, for five minutes after it lost sight of the plugin.
+        Capacity goes first, because schedulers that still see it look for the rest. Returns the
+        slots that kubelet still counts, which it does for five minutes after the plugin is gone.
         """
         node = self._informer.node
         if node is None:
             return frozenset()
         slots = capacity.slot_names(self._informer.vocabularies) & node.capacity.keys()
-        gone = {name for name in slots if node.capacity[name] == "0"}  # kubelet's last word
+        gone = {
+            name for name in slots if node.capacity[name] == "0"
+        }  # kubelet counts none any more
         if changed := capacity.changes(node.capacity, {}, self._owned_names(node) | gone):
             await self._calls.merge_patch(
                 f"{NODES}/{node.name}/status", {"status": {"capacity": changed}}

@@ -10,7 +10,7 @@ from typing import Final
 _UID: Final = "[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32}"
 # kubelet's cgroupfs driver writes /kubepods/burstable/pod<uid>/<id>, its systemd driver
 # /kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice/<runtime>-<id>.scope,
-# with underscores in the uid; containerd under cgroupfs but told to use systemd writes
+# with underscores in the uid; containerd set to systemd under a cgroupfs kubelet writes
 # <slice>:cri-containerd:<id> as one part.
 _POD: Final = re.compile(rf"(?:^|/)(?:[a-z.-]*-)?pod({_UID})(?:\.slice)?(?=[/:]|$)")
 _CONTAINER: Final = re.compile(r"[/:](?:[a-z]+(?:-[a-z]+)*[-:])?([0-9a-f]{64})(?:\.scope)?(?=/|$)")
@@ -19,10 +19,10 @@ _START_TIME_FIELD: Final = 19  # among the fields of /proc/<pid>/stat after the 
 
 @dataclass(frozen=True, slots=True)
 class PodCgroup:
-    """Where a process runs: the uid of its pod, and the id of its container if the path has one."""
+    """Where a process runs."""
 
-    uid: str
-    container: str | None
+    uid: str  # of the pod
+    container: str | None  # the runtime's id; None: the path has none
 
 
 def pod_cgroup_of(text: str) -> PodCgroup | None:
@@ -46,7 +46,7 @@ def _uid(text: str) -> str:
 def start_time_of(stat: str) -> int | None:
     """Return when a process started, in ticks since boot, from its ``/proc/<pid>/stat``.
 
-    The name is between parentheses and may hold anything, parentheses too.
+    The name is between parentheses and may itself contain parentheses.
     """
     fields = stat.rpartition(")")[2].split()
     return (
@@ -57,7 +57,7 @@ def start_time_of(stat: str) -> int | None:
 
 
 def inner_pid_of(status: str) -> int | None:
-    """Return a process's number in its innermost namespace, from its ``/proc/<pid>/status``."""
+    """Return a process's pid in its innermost namespace, from its ``/proc/<pid>/status``."""
     for line in status.splitlines():
         if line.startswith("NSpid:"):
             numbers = line.split()[1:]

@@ -75,33 +75,29 @@ _NODE: Final = msgspec.json.Decoder(_Node)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnNode:
-    """Our Node; ``taints`` are their keys in order, ``runtime`` is the container runtime's version.
-
-    ``names`` are the resources that an agent of ours added to its capacity. ``registered`` says
-    that vc-scheduler finds what it needs before it sees capacity.
-    """
+    """Our Node."""
 
     name: str
     uid: str
-    runtime: str
-    label: str | None
-    added_resources: frozenset[str]
-    has_volcano_register: bool
+    runtime: str  # version of the container runtime
+    label: str | None  # version of the agent that labelled it
+    added_resources: frozenset[str]  # which our agent added to its capacity
+    has_volcano_register: bool  # vc-scheduler must find it before it sees capacity
     capacity: Mapping[str, str]
     allocatable: Mapping[str, str]
-    taints: tuple[str, ...]
+    taints: tuple[str, ...]  # keys, in order
 
 
 @dataclass(frozen=True, slots=True)
 class StoredGpuNode:
-    """Our GPUNode at one version, as JSON and as it is understood."""
+    """Our GPUNode at one version, as JSON and parsed."""
 
     document: Mapping[str, Any]
     ledger: Ledger
 
     @property
     def status(self) -> Mapping[str, Any]:
-        """Return the status as it stands."""
+        """Return the stored status."""
         status: Mapping[str, Any] = self.document.get("status") or {}
         return status
 
@@ -134,7 +130,7 @@ def own_node(raw: bytes) -> OwnNode:
 
 @dataclass(slots=True)
 class NodeInformer:
-    """What is known now; ``run`` keeps it so. Wakers are set whenever anything changed."""
+    """What is known now; ``run`` keeps it up to date, and wakes subscribers after changes."""
 
     client: Client
     name: str
@@ -149,7 +145,7 @@ class NodeInformer:
     watch_health: dict[str, WatchHealth] = field(
         default_factory=lambda: {kind: WatchHealth() for kind in KINDS}
     )
-    registered_ids: frozenset[str] = frozenset()  # ids of slots that kubelet had before we came
+    registered_ids: frozenset[str] = frozenset()  # slot ids that kubelet had before we registered
     _stored: StoredGpuNode | None = None
     _subscribers: list[asyncio.Event] = field(default_factory=list)
 
@@ -161,24 +157,24 @@ class NodeInformer:
         return event
 
     def notify(self) -> None:
-        """Let everybody look again."""
+        """Wake all subscribers."""
         for subscriber in self._subscribers:
             subscriber.set()
 
     @property
     def synced(self) -> bool:
-        """Say whether every watch has delivered a whole picture."""
+        """Say whether every watch has synced."""
         return all(pulse.synced for pulse in self.watch_health.values())
 
     @property
     def is_configured(self) -> bool:
-        """Say whether what a site set up is known, and the Node itself."""
+        """Say whether the configuration and the Node are known."""
         required = ("settings", "devices", "nodeconfig", "node")
         return all(self.watch_health[kind].synced for kind in required)
 
     @property
     def is_upstream(self) -> bool:
-        """Say whether the control plane speaks for this node, by its register annotation."""
+        """Say whether another node agent serves this node, by the setting nodeAgent."""
         return self.settings.node_agent is NodeAgent.UPSTREAM
 
     @property
@@ -207,8 +203,8 @@ class NodeInformer:
         """Follow everything, for ever."""
         name = f"metadata.name={self.name}"
         async with asyncio.TaskGroup() as group:
-            own = _source(GPU_NODES, decode_gpu_node, name)
-            group.create_task(self._follow("gpunode", own, self._store_gpu_node))
+            gpu_node = _source(GPU_NODES, decode_gpu_node, name)
+            group.create_task(self._follow("gpunode", gpu_node, self._store_gpu_node))
             group.create_task(
                 self._follow("node", _source(NODES, own_node, name), self._store_node)
             )
@@ -238,12 +234,12 @@ class NodeInformer:
     async def _follow(
         self, kind: str, source: WatchSource[T], publish: Callable[[Mapping[str, T]], None]
     ) -> None:
-        def apply(found: Mapping[str, T]) -> None:
-            publish(found)
+        def apply(objects: Mapping[str, T]) -> None:
+            publish(objects)
             self.notify()
 
-        pulse = self.watch_health[kind]
-        await follow(self.client, source, apply, health=pulse, clock=self.clock)
+        health = self.watch_health[kind]
+        await follow(self.client, source, apply, health=health, clock=self.clock)
 
     def _store_gpu_node(self, stored_gpu_nodes: Mapping[str, StoredGpuNode]) -> None:
         new = stored_gpu_nodes.get(self.name)
@@ -284,7 +280,7 @@ def _source(path: str, decode: Callable[[bytes], T], selector: str) -> WatchSour
 
 
 def _key(item: object) -> str:
-    """Return by what one is told from others of its kind: a pod by its uid, the rest by name."""
+    """Return the key of an object in its watch: a pod's uid, otherwise the name."""
     match item:
         case StoredGpuNode(ledger=ledger):
             return ledger.name
@@ -296,9 +292,9 @@ def _key(item: object) -> str:
             raise TypeError(type(item).__name__)
 
 
-def _is_older(one: Ledger, other: Ledger) -> bool:
-    """Say whether *one* is an earlier version of the same object; versions grow."""
-    numbers = one.resource_version, other.resource_version
-    if one.uid != other.uid or not all(number.isdigit() for number in numbers):
+def _is_older(ledger: Ledger, other: Ledger) -> bool:
+    """Say whether *ledger* is an earlier version of the same object; versions grow."""
+    numbers = ledger.resource_version, other.resource_version
+    if ledger.uid != other.uid or not all(number.isdigit() for number in numbers):
         return False
     return int(numbers[0]) < int(numbers[1])

@@ -1,6 +1,6 @@
 """Other plugins: whether another device plugin already serves the GPUs of this node.
 
-Two plugins would each give out the same GPU. So the agent does not serve beside another one.
+Two plugins would each give out the same GPU. So the agent does not serve while another one does.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -34,9 +34,9 @@ def plugin_conflict(
 
 
 def slot_conflict(allocatable: Mapping[str, str], resource: str, registered: Iterable[str]) -> str:
-    """Return the same sentence where the slots themselves are another plugin's.
+    """Return the same sentence if the slots themselves are another plugin's.
 
-    *registered* are the ids that kubelet last heard of for *resource*; ours look like ours.
+    *registered* are the ids that kubelet has for *resource*; those of other plugins look different.
     """
     foreign = not all(map(is_slot, registered))
     return (

@@ -97,12 +97,12 @@ class PodContainer:
     name: str
     stage: Stage  # when it runs
     key: str  # its annotation prefix, as ``c0``
-    injected: bool  # sees devices by our annotation, and by nothing that its author wrote
+    injected: bool  # sees devices by our annotation alone
     has_mounts: bool  # admission mounted its region
     started: bool  # runs or ran
-    completed: bool  # an init container that has ended well
+    completed: bool  # an init container that has succeeded
     running: bool
-    resources: frozenset[str]  # names of the extended resources that it asks for
+    resources: frozenset[str]  # names of the extended resources that it requests
     priority: Priority  # as injected: a spec does not change any more
 
 
@@ -178,38 +178,38 @@ def _is_daemon_or_static(metadata: _Metadata) -> bool:
 
 
 def _ids(statuses: Iterable[_ContainerStatus]) -> dict[str, str]:
-    """Return names by what stands behind ``containerd://`` and its like."""
+    """Return names by container id, without the prefix ``containerd://`` or the like."""
     return {s.id.rpartition("/")[2]: s.name for s in statuses if s.id}
 
 
 def _pod_container(
-    place: str, container: _Container, status: _ContainerStatus | None
+    position: str, container: _Container, status: _ContainerStatus | None
 ) -> PodContainer:
     state = None if status is None else status.state
     last = None if status is None else status.last_state
     ended = None if state is None else state.terminated
     running = state is not None and state.running is not None
-    env = {v.name: v for v in container.env or ()}  # of one name the last one holds
+    env = {v.name: v for v in container.env or ()}  # the last one of a name applies
     keys = {name: key for name, v in env.items() if (key := _annotation_key(v)) is not None}
     return PodContainer(
         name=container.name,
-        stage=_stage(place, container),
-        key=min(keys.values(), default=place),
+        stage=_stage(position, container),
+        key=min(keys.values(), default=position),
         injected=_VISIBLE in keys,
         has_mounts=any(
             mount.name == REGIONS_VOLUME and mount.mount_path.rstrip("/") == _REGION_MOUNT_PATH
             for mount in container.volume_mounts or ()
         ),
         started=running or ended is not None or bool(last and last.terminated),
-        completed=place[0] == "i" and ended is not None and ended.exit_code == 0,
+        completed=position[0] == "i" and ended is not None and ended.exit_code == 0,
         running=running,
         resources=frozenset(_limits(container)),
         priority=_priority(env) if _VISIBLE in keys else Priority.LOW,
     )
 
 
-def _stage(place: str, container: _Container) -> Stage:
-    if place[0] != "i":
+def _stage(position: str, container: _Container) -> Stage:
+    if position[0] != "i":
         return Stage.APP
     return Stage.SIDECAR if container.restart_policy == _ALWAYS else Stage.INIT
 
@@ -227,9 +227,9 @@ def _priority(env: Mapping[str, EnvVar]) -> Priority:
 
 
 def _requests(apps: Sequence[_Container], init: Sequence[_Container]) -> dict[str, int]:
-    """Return what kubelet counts: apps and sidecars together, or an init container with those.
+    """Return what kubelet counts: apps and sidecars, or more for an init container with sidecars.
 
-    An extended resource has whole amounts; what cannot be read counts nothing.
+    An extended resource has whole amounts; an invalid amount counts as 0.
     """
     sidecars: dict[str, int] = {}
     most: dict[str, int] = {}
@@ -237,10 +237,10 @@ def _requests(apps: Sequence[_Container], init: Sequence[_Container]) -> dict[st
         wanted = _limits(container)
         if container.restart_policy == _ALWAYS:
             sidecars = _sum((sidecars, wanted))
-            most = _largest(most, sidecars)
+            most = _maximum(most, sidecars)
         else:
-            most = _largest(most, _sum((sidecars, wanted)))
-    return _largest(most, _sum((sidecars, *map(_limits, apps))))
+            most = _maximum(most, _sum((sidecars, wanted)))
+    return _maximum(most, _sum((sidecars, *map(_limits, apps))))
 
 
 def _limits(container: _Container) -> dict[str, int]:
@@ -261,5 +261,7 @@ def _sum(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return total
 
 
-def _largest(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    return {name: max(one.get(name, 0), other.get(name, 0)) for name in one.keys() | other.keys()}
+def _maximum(first: Mapping[str, int], second: Mapping[str, int]) -> dict[str, int]:
+    return {
+        name: max(first.get(name, 0), second.get(name, 0)) for name in first.keys() | second.keys()
+    }

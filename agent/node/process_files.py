@@ -1,8 +1,8 @@
-"""Processes: who a process of this node belongs to, as ``/proc`` tells the node.
+"""Processes: which pod a process of this node belongs to, from ``/proc``.
 
-A process does not leave its container, and its start time tells it from a later one of the same
-number; so each is read once, and afterwards only asked whether it still is the same. One outside
-pods is read again for a while, because a container's first process begins its life outside.
+A process does not leave its container, and its start time distinguishes it from a later one with
+the same pid. So each is read once, and afterwards only its start time is checked. A process outside
+pods is read again for a while, because a container's first process starts outside.
 """
 
 import os
@@ -23,28 +23,25 @@ SETTLED_AFTER: Final = 60.0  # seconds after which a process outside pods stays 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resident:
-    """A living process: its number on the node and in its innermost namespace, and its cell.
+    """A living process."""
 
-    ``cgroup`` is ``None`` for one that runs outside pods, ``started`` in ticks since boot.
-    """
-
-    pid: int
-    inner_pid: int | None
-    started: int
-    cgroup: PodCgroup | None
+    pid: int  # on the node
+    inner_pid: int | None  # in its innermost namespace
+    started: int  # ticks since boot
+    cgroup: PodCgroup | None  # None: outside pods
 
 
 @dataclass(frozen=True, slots=True)
 class _KnownProcess:
-    """A process, since when it is known, and when it was read last."""
+    """A process that was read; times are in monotonic seconds."""
 
     resident: Resident
-    since: float
-    read: float
+    since: float  # first reading
+    read: float  # last reading
 
     @property
     def is_settled(self) -> bool:
-        """Say whether it was where it stays."""
+        """Say whether its cgroup will not change any more."""
         cgroup = self.resident.cgroup
         return (
             cgroup is not None and cgroup.container is not None
@@ -57,13 +54,13 @@ class Processes:
     def __init__(
         self, root: Path = Path("/"), *, ticks: Callable[[], float] = time.monotonic
     ) -> None:
-        """Begin with nobody known; *ticks* gives seconds that only grow."""
+        """Start without known processes; *ticks* returns monotonic seconds."""
         self._proc = root / "proc"
         self._ticks = ticks
         self._known: dict[int, _KnownProcess] = {}
 
     def resident(self, pid: int) -> Resident | None:
-        """Return the process of number *pid* on the node, ``None`` where there is none."""
+        """Return the process with *pid* on the node, ``None`` if there is none."""
         started = start_time_of(self._text(pid, "stat"))
         if started is None:
             self._known.pop(pid, None)
@@ -80,7 +77,7 @@ class Processes:
             cgroup=pod_cgroup_of(self._text(pid, "cgroup")),
         )
         if start_time_of(self._text(pid, "stat")) != started:
-            return None  # it ended meanwhile, and what was read is of another
+            return None  # it ended meanwhile, and its pid was reused
         if len(self._known) >= MOST_REMEMBERED:
             self._known.clear()
         since = known.since if known is not None and same else now
@@ -90,15 +87,17 @@ class Processes:
     def pod_processes(self) -> tuple[Resident, ...]:
         """Return all processes that run in pods; reads one line for each process of the node."""
         pids = set(self._pids())
-        for ended in frozenset(tuple(self._known)) - pids:  # copied at once: several threads ask
+        for ended in (
+            frozenset(tuple(self._known)) - pids
+        ):  # copied at once: several threads call this
             self._known.pop(ended, None)
         residents = map(self.resident, pids)
-        return tuple(one for one in residents if one is not None and one.cgroup is not None)
+        return tuple(r for r in residents if r is not None and r.cgroup is not None)
 
     def is_mapped(self, residents: Iterable[Resident], inode: int) -> bool:
         """Say whether one of *residents* has mapped the region whose file is *inode*."""
         wanted = re.compile(rf"(?m)^(?:\S+ +){{4}}{inode} .*\.cache")  # proc(5)
-        return any(wanted.search(self._text(one.pid, "maps", MOST_MAPS_BYTES)) for one in residents)
+        return any(wanted.search(self._text(r.pid, "maps", MOST_MAPS_BYTES)) for r in residents)
 
     def _pids(self) -> Iterator[int]:
         with os.scandir(self._proc) as entries:

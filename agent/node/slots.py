@@ -1,4 +1,4 @@
-"""Slots: the device plugin's device ids, how many there may be, and which of them are sound.
+"""Slots: the device plugin's device ids, how many there may be, and which of them are healthy.
 
 A slot names no GPU: the ledger decides at the Binding which one a container gets. An unhealthy GPU
 removes as many slots as it would have had, free ones first, because a slot in use may belong to a
@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-# Longest id, both fields and their tags, in bytes: kubelet takes 4 MiB in one message.
+# Bytes of the longest id with both fields and their tags; kubelet accepts messages of 4 MiB.
 _DEVICE_BYTES: Final = 27
 MOST_SLOTS: Final = 4 * 1024 * 1024 // _DEVICE_BYTES
 _NAME: Final = re.compile(r"slot-[0-9]{4,6}")
@@ -18,14 +18,11 @@ _NAME: Final = re.compile(r"slot-[0-9]{4,6}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotOffer:
-    """How many slots a node has in all, and how many of them its healthy GPUs bring.
-
-    ``soft`` says whether any of them may go to a share that needs the interception library.
-    """
+    """How many slots a node offers."""
 
     total: int
-    healthy: int
-    soft: bool = True
+    healthy: int  # those of healthy GPUs
+    soft: bool = True  # whether any may serve a share that needs the interception library
 
 
 NO_SLOTS: Final = SlotOffer(total=0, healthy=0)
@@ -42,14 +39,14 @@ def is_slot(name: str) -> bool:
 
 
 def list_slots(offer: SlotOffer, used: Collection[str]) -> tuple[tuple[str, bool], ...]:
-    """Return every slot and whether it is sound, given the ids in use, *used*.
+    """Return every slot and whether it is healthy, given the ids in use, *used*.
 
-    A used slot that the offer no longer reaches stays, unsound, until it is free: its container
-    could not restart under an id that kubelet has never heard of.
+    A used slot beyond the offer stays, unhealthy, until it is free: its container could not restart
+    under an id that kubelet does not know.
     """
     names = [slot_name(number) for number in range(min(max(offer.total, 0), MOST_SLOTS))]
     beyond = sorted(set(used).difference(names))[: MOST_SLOTS - len(names)]
     taken = [name for name in names if name in used]
     free = [name for name in names if name not in used]
-    sound = frozenset((*taken, *free)[: max(offer.healthy, 0)])
-    return (*((name, name in sound) for name in names), *((name, False) for name in beyond))
+    healthy = frozenset((*taken, *free)[: max(offer.healthy, 0)])
+    return (*((name, name in healthy) for name in names), *((name, False) for name in beyond))

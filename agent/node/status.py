@@ -25,47 +25,45 @@ from allocator.model.request import Mode
 from allocator.model.units import NO_MEMORY, MiB
 
 Json = dict[str, object]
-MEMORY_STEP: Final = 256  # MiB in which memory of others is told
+MEMORY_STEP: Final = 256  # MiB; foreign memory is reported in multiples
 LONGEST_REASON: Final = 256  # characters; the CRD's bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RealisedInstance:
-    """A MIG instance that exists; ``foreign`` says that somebody else made it, and keeps it."""
+    """A MIG instance that exists."""
 
     gpu: str
     placed: Placement
     uuid: str | None = None
-    foreign: bool = False
+    foreign: bool = False  # not created by the agent, which leaves it alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """What the driver says, and what was made of it.
-
-    ``unhealthy`` has by UUID why a GPU takes no entries, ``foreign_memory`` the MiB that processes
-    without an entry hold, as measured.
-    """
+    """What the driver reports, and what was derived from it."""
 
     devices: tuple[Device, ...]
     driver: str = ""  # its version
     instances: tuple[RealisedInstance, ...] = ()
+    # why a GPU takes no entries, by UUID
     unhealthy: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    # memory held by processes without an entry, as measured, by UUID
     foreign_memory: Mapping[str, MiB] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedGpu:
-    """A GPU as it is told, with what only people and the agent read."""
+    """A GPU as it is reported."""
 
     gpu: Gpu
-    pci: str
-    reason: str = ""
+    pci: str  # address
+    reason: str = ""  # why it takes no entries; empty if it does
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Which life of which Node a status is of."""
+    """The Node and the boot that a status is about."""
 
     name: str
     uid: str
@@ -75,21 +73,21 @@ class Identity:
 def served_gpus(
     hardware: Hardware, config: DeviceConfig, node: NodeConfig | None, *, before: Ledger | None
 ) -> tuple[ServedGpu, ...]:
-    """Return the GPUs to serve, by index; those that *node* filters out are nobody's.
+    """Return the GPUs to serve, by index, without those that *node* filters out.
 
-    *before* is what was told last: memory of others is compared with it.
+    *before* is the last status, with which foreign memory is compared.
     """
     gpus = {} if before is None else {gpu.uuid: gpu for gpu in before.node.gpus}
-    kept = (d for d in hardware.devices if node is None or not node.excludes(d.uuid, d.index))
+    served = (d for d in hardware.devices if node is None or not node.excludes(d.uuid, d.index))
     return tuple(
         _served_gpu(device, hardware, _slots(config, node), wanted=node, gpus=gpus)
-        for device in sorted(kept, key=lambda d: d.index)
+        for device in sorted(served, key=lambda d: d.index)
     )
 
 
 def _slots(config: DeviceConfig, node: NodeConfig | None) -> int:
-    own = None if node is None else node.split_count
-    return config.split_count if own is None else own
+    node_slots = None if node is None else node.split_count
+    return config.split_count if node_slots is None else node_slots
 
 
 def _served_gpu(
@@ -102,11 +100,11 @@ def _served_gpu(
 ) -> ServedGpu:
     mode, reason = _mode(device, wanted)
     board = _board(device) if mode is Mode.MIG else None
-    if mode is Mode.MIG and board is None:  # nothing could be promised, and nothing read
+    if mode is Mode.MIG and board is None:  # no instance could be promised or read
         mode, reason = Mode.HAMI_CORE, "its MIG profiles are unknown"
     before = gpus.get(device.uuid)
     reason = hardware.unhealthy.get(device.uuid, "") or reason or mode_clash(mode, before)
-    if device.memory < 1:  # an object that says so would be refused as a whole
+    if device.memory < 1:  # the API server would refuse the whole object
         reason = reason or "the driver does not report its memory"
     foreign_memory = hardware.foreign_memory.get(device.uuid, NO_MEMORY)
     gpu = Gpu(
@@ -154,9 +152,9 @@ def _mode(device: Device, wanted: NodeConfig | None) -> tuple[Mode, str]:
 
 
 def rounded_memory(reported: MiB, measured: MiB) -> MiB:
-    """Return what to report for *measured* MiB, *reported* being what was reported last.
+    """Return the MiB to report, given the *measured* and the last *reported* ones.
 
-    Rounded up to steps, more at once, less only when it is less by two steps, or nothing.
+    Rounded up to steps. An increase is reported at once, a decrease only by two steps or to 0.
     """
     rounded = -(-measured // MEMORY_STEP) * MEMORY_STEP
     same = (
@@ -169,10 +167,7 @@ def rounded_memory(reported: MiB, measured: MiB) -> MiB:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAccount:
-    """All that a status says; ``closed`` says why no GPU may be promised now, or is empty.
-
-    One that is ``leaving`` has no inventory, so that nothing is promised on it ever again.
-    """
+    """The content of a status."""
 
     identity: Identity
     gpus: tuple[ServedGpu, ...]
@@ -181,12 +176,12 @@ class NodeAccount:
     unpromised: tuple[Entry, ...] = ()
     held: Collection[str] = ()
     generation: int = 0
-    closed: str = ""
-    leaving: bool = False
+    closed: str = ""  # why no GPU may be promised now; empty: open
+    leaving: bool = False  # no inventory is written, so that no GPU is promised any more
 
 
 def document(account: NodeAccount) -> Json:
-    """Return ``status`` as the API server keeps it: JSON, and nothing empty."""
+    """Return ``status`` as the API server stores it: JSON without empty fields."""
     gpus = account.gpus
     if account.closed:
         gpus = tuple(replace(one, reason=one.reason or account.closed) for one in gpus)
@@ -200,7 +195,7 @@ def document(account: NodeAccount) -> Json:
         written["gpus"] = [
             wire | _extras(one) for wire, one in zip(gpu_documents, gpus, strict=True)
         ]
-    served = {one.gpu.uuid for one in gpus}
+    served = {served_gpu.gpu.uuid for served_gpu in gpus}
     written["instances"] = [_instance(i) for i in account.instances if i.gpu in served]
     written |= {
         "held": sorted(account.held),
@@ -213,9 +208,9 @@ def document(account: NodeAccount) -> Json:
     return {key: value for key, value in written.items() if value != "" and key not in absent}
 
 
-def _extras(one: ServedGpu) -> Json:
-    reason: Json = {"reason": one.reason} if one.reason else {}
-    return {"pci": one.pci} | reason
+def _extras(served_gpu: ServedGpu) -> Json:
+    reason: Json = {"reason": served_gpu.reason} if served_gpu.reason else {}
+    return {"pci": served_gpu.pci} | reason
 
 
 def _instance(instance: RealisedInstance) -> Json:

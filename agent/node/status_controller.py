@@ -22,8 +22,8 @@ from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
 from kube.errors import ConflictError, InvalidError, KubeError, NotFoundError
 
-SETTLE_SECONDS: Final = 1.0  # seconds for which changes are collected, where nobody waits
-PROCESS_CHECK_INTERVAL: Final = 2.0  # seconds after which processes that linger are looked for anew
+SETTLE_SECONDS: Final = 1.0  # seconds for which changes are collected while no start waits
+PROCESS_CHECK_INTERVAL: Final = 2.0  # seconds between searches for lingering processes
 # Seconds after a hold in which a container may be on its way to its first process; a pod that was
 # seen with a process since, a sandbox's too, shows one until the last container is over.
 START_GRACE: Final = 10.0
@@ -37,21 +37,26 @@ Alive = Callable[[], Awaitable[Collection[str]]]
 
 @dataclass(frozen=True, slots=True)
 class StatusFacts:
-    """What the node itself tells: its boot, its hardware, and the uids of pods with processes."""
+    """What is known on the node itself."""
 
-    boot: str
+    boot: str  # id
     hardware: Callable[[], Hardware | None]
-    alive: Alive
+    alive: Alive  # uids of pods with processes
 
 
 class StatusController:
-    """Keeps the status true, and holds entries before containers start."""
+    """Keeps the status up to date, and holds entries before containers start."""
 
     def __init__(
-        self, calls: ApiClient, informer: NodeInformer, facts: StatusFacts, *, clock: Clock = SYSTEM
+        self,
+        api_client: ApiClient,
+        informer: NodeInformer,
+        facts: StatusFacts,
+        *,
+        clock: Clock = SYSTEM,
     ) -> None:
         """Write through *calls* what *informer* and *facts* say."""
-        self._calls = calls
+        self._calls = api_client
         self._informer = informer
         self._facts = facts
         self._clock = clock
@@ -65,13 +70,13 @@ class StatusController:
         self._last_write: tuple[Json, Mapping[str, Any]] | None = None
         self._processes: tuple[float, frozenset[str]] = NEVER, frozenset()
         self.written = 0  # writes so far
-        self.leaving = False  # nothing is to be promised here any more
+        self.leaving = False  # no GPU is to be promised here any more
 
     async def hold(self, uid: str) -> None:
-        """Return once the entry of pod *uid* stands in ``status.held``; raises NotYetError.
+        """Return once the entry of pod *uid* is in ``status.held``; raises NotYetError.
 
-        Nobody is asked where it stands there already: a container that crashed starts again
-        while no API server answers.
+        Makes no API call if it is there already, so that a container that crashed restarts while
+        the API server does not answer.
         """
         if self._is_held(uid):
             self._held_since[uid] = self._clock.monotonic()
@@ -82,7 +87,7 @@ class StatusController:
         await waiter
 
     def _is_held(self, uid: str) -> bool:
-        """Say whether an entry is held for sure: only we let go, and no write of ours may have."""
+        """Say whether an entry is held for certain: no write of ours may have released it."""
         stored_gpu_node = self._informer.gpu_node
         return (
             self._recovered
@@ -93,7 +98,7 @@ class StatusController:
         )
 
     async def run(self) -> Never:
-        """Write whenever there is something to say, for ever."""
+        """Write whenever the status changes, for ever."""
         failures = 0
         while True:
             await self._wait_due()
@@ -113,7 +118,7 @@ class StatusController:
             _resolve_waiters(waiting, missing)
 
     async def _wait_due(self) -> None:
-        """Wait for a hold, or for a change to settle, or until it is time to look again."""
+        """Wait for a hold, for a change to settle, or for the next check of processes."""
         if not self._changed.is_set():
             await self._wait(
                 PROCESS_CHECK_INTERVAL if self._held_since else LONGEST_PAUSE, self._changed
@@ -170,8 +175,8 @@ class StatusController:
     async def _alive(self, *, fresh: bool) -> frozenset[str]:
         """Return the pods with processes; a start does not wait for a walk over all of them.
 
-        What is a little old names pods that have ended since, and so lets go of nothing early: one
-        that has started since is live, or was held a moment ago.
+        A slightly old result is safe: pods that ended since are held a little longer, and pods that
+        started since were held a moment ago.
         """
         now = self._clock.monotonic()
         at, known = self._processes
@@ -210,9 +215,9 @@ class StatusController:
     def _account(
         self, stored_gpu_node: StoredGpuNode, holds: Collection[str], alive: frozenset[str]
     ) -> NodeAccount | None:
-        """Return what there is to say, ``None`` before enough is known to say anything."""
+        """Return the content of the status, ``None`` while too little is known."""
         informer, node = self._informer, self._informer.node
-        # Who leaves needs no driver to say so; it may have gone before.
+        # A withdrawal needs no driver, which may be gone already.
         hardware = self._facts.hardware() or (Hardware(devices=()) if self.leaving else None)
         if node is None or hardware is None or not informer.synced or informer.is_upstream:
             return None
@@ -220,8 +225,8 @@ class StatusController:
         self._held_since |= dict.fromkeys(
             (uid for uid in holds if stored_gpu_node.ledger.entry(uid)), now
         )
-        running = [tenant for tenant in informer.pods.values() if not tenant.ended]
-        started = [t for t in running if uses_gpus(t, informer.vocabularies)]
+        running = [pod for pod in informer.pods.values() if not pod.ended]
+        started = [pod for pod in running if uses_gpus(pod, informer.vocabularies)]
         entries, unknown = find_unaccounted(
             stored_gpu_node.document,
             stored_gpu_node.ledger,
@@ -252,10 +257,10 @@ class StatusController:
     def _held_uids(
         self, stored_gpu_node: StoredGpuNode, started: Collection[NodePod], alive: frozenset[str]
     ) -> frozenset[str]:
-        """Return the entries whose containers may have started and have not all gone yet."""
+        """Return the uids whose containers may have started and have not all ended."""
         ledger = stored_gpu_node.ledger
         before = ledger.held if ledger.boot == self._facts.boot else frozenset()
-        if not self._recovered:  # the agent before us may have held them a moment ago
+        if not self._recovered:  # the previous agent may have held them a moment ago
             self._recovered = True
             self._held_since = dict.fromkeys(before, self._clock.monotonic()) | self._held_since
         known = {*before, *self._held_since, *(pod.uid for pod in started)}
@@ -273,7 +278,7 @@ class StatusController:
         pod = self._informer.pods.get(uid)
         if pod is not None:
             return pod.ended
-        # Deleted by force, or so new that only kubelet has heard of it.
+        # Deleted by force, or so new that only kubelet knows it.
         at = self._held_since.get(uid)
         return at is None or self._clock.monotonic() - at >= START_GRACE
 

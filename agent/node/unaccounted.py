@@ -20,16 +20,13 @@ from allocator.model.units import NO_CORES
 from allocator.model.untrusted import parse_untrusted_json
 from allocator.volcano.device_list import ListedDevice, parse_device_list
 
-FOREIGN_NAMESPACE: Final = (
-    "foreign"  # where a pod has its namespace: an instance that is nobody's pod's
-)
-_UNKNOWN_SINCE: Final = datetime(
-    1970, 1, 1, tzinfo=UTC
-)  # since when is not known, and must not move
+# The namespace, in place of a pod's, of entries for instances that belong to no pod.
+FOREIGN_NAMESPACE: Final = "foreign"
+_UNKNOWN_SINCE: Final = datetime(1970, 1, 1, tzinfo=UTC)  # a fixed time, as the real one is unknown
 
 
 def uses_gpus(pod: NodePod, vocabularies: Collection[Vocabulary]) -> bool:
-    """Say whether a container of *pod* that has started may use a GPU: ours, or another's."""
+    """Say whether *pod* has started and requests GPUs, from us or from another plugin."""
     return pod.has_started and any(_is_gpu(name, vocabularies) for name in pod.requests)
 
 
@@ -41,17 +38,16 @@ def find_unaccounted(
     instances: Iterable[RealisedInstance],
     vocabularies: Collection[Vocabulary],
 ) -> tuple[tuple[Entry, ...], tuple[NodePod, ...]]:
-    """Return what is in use without an entry, and the pods of which nobody knows what they use.
+    """Return entries for what is used without one, and the pods whose use is unknown.
 
-    *document* is *ledger* as it was read; *pods* are those that :func:`uses_gpus` is true of.
-    One that has instances of another's making needs no entry: those are kept free of promises
-    anyway.
+    *document* is *ledger* as it was read; *pods* are those for which :func:`uses_gpus` is true. A
+    pod on foreign instances needs no entry, because those are never promised.
     """
     foreign = [instance for instance in instances if instance.foreign]
     unclaimed = Counter(instance.gpu for instance in foreign)
     entries: list[Entry] = []
     unknown: list[NodePod] = []
-    for pod in sorted(pods, key=lambda tenant: tenant.uid):  # the same words each time
+    for pod in sorted(pods, key=lambda pod: pod.uid):  # a stable order
         if ledger.entry(pod.uid) is not None:
             continue
         devices = _listed_devices(pod, vocabularies)
@@ -70,7 +66,9 @@ def find_unaccounted(
 
 
 def _is_gpu(name: str, vocabularies: Iterable[Vocabulary]) -> bool:
-    return name.startswith(FOREIGN) or any(name in words.resources for words in vocabularies)
+    return name.startswith(FOREIGN) or any(
+        name in vocabulary.resources for vocabulary in vocabularies
+    )
 
 
 def _annotated_entry(
@@ -89,7 +87,7 @@ def _annotated_entry(
 def _listed_devices(
     pod: NodePod, vocabularies: Collection[Vocabulary]
 ) -> Mapping[str, tuple[ListedDevice, ...]]:
-    """Return what another scheduler's list gives each container, memory in MiB; or nothing.
+    """Return the devices of each container by another scheduler's list, memory in MiB; or nothing.
 
     The non-empty parts of the list belong to the containers that request GPUs, in order. A list
     with another number of parts is not of this pod.
@@ -110,7 +108,7 @@ def _listed_devices(
 
 
 def _as_assignment(devices: Mapping[str, tuple[ListedDevice, ...]]) -> list[Json]:
-    """Return what a list says as an assignment tells it; nothing where it names instances."""
+    """Return the devices of a list as an assignment; nothing if it names MIG instances."""
     if any(device.position for part in devices.values() for device in part):
         return []
     return [
@@ -131,7 +129,7 @@ def _as_assignment(devices: Mapping[str, tuple[ListedDevice, ...]]) -> list[Json
 
 
 def _foreign_entry(instance: RealisedInstance) -> Entry:
-    """Return what keeps the place of an instance that somebody else made."""
+    """Return the entry that keeps a foreign instance from being promised."""
     placed = instance.placed
     grant = Grant(
         gpu=instance.gpu,

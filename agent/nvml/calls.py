@@ -1,6 +1,6 @@
 """NVML calls: how one is made, and what an error code means to the agent.
 
-pynvml's functions return what ctypes holds, untyped; each caller says what it takes from that.
+pynvml's functions return untyped ctypes values; each caller converts the fields that it uses.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ import pynvml
 from agent.driver.driver import DriverError, Fault
 
 T = TypeVar("T")
-# Opaque, of a GPU or an instance. The name of the type is private to ctypes, the type is not.
+# An opaque handle of a GPU or an instance. Only the name of its type is private to ctypes.
 Handle: TypeAlias = "ctypes._Pointer[ctypes.Structure]"  # noqa: SLF001
 _FAULTS: Final = MappingProxyType(
     {
@@ -34,7 +34,7 @@ _FAULTS: Final = MappingProxyType(
         pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES: Fault.NO_ROOM,
     }
 )
-# What would help, where the code alone leaves a person guessing.
+# Advice for codes whose own text does not help a person.
 _REMEDIES: Final = MappingProxyType(
     {
         pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: (
@@ -57,10 +57,10 @@ _REMEDIES: Final = MappingProxyType(
         ),
     }
 )
-_SESSION_LOST: Final = frozenset(
+_SESSION_LOST_CODES: Final = frozenset(
     (pynvml.NVML_ERROR_UNINITIALIZED, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
 )
-_NO_SUCH: Final = frozenset(
+_NOT_FOUND_CODES: Final = frozenset(
     (
         pynvml.NVML_ERROR_NOT_SUPPORTED,
         pynvml.NVML_ERROR_INVALID_ARGUMENT,
@@ -70,18 +70,18 @@ _NO_SUCH: Final = frozenset(
 
 
 class NvmlError(DriverError):
-    """NVML refused; ``code`` is its return value, finer than the fault."""
+    """NVML returned an error; ``code`` is its return value, finer than the fault."""
 
     def __init__(self, code: int, call: str, text: str) -> None:
-        """Say that *call* returned *code*."""
+        """Describe a *call* that returned *code*."""
         super().__init__(_FAULTS.get(code, Fault.OTHER), call, text)
         self.code = code
 
 
-def ask(function: Callable[..., T], *args: object) -> T:
-    """Return what a pynvml function answers, or raise NvmlError.
+def call_nvml(function: Callable[..., T], *args: object) -> T:
+    """Return the result of a pynvml function, or raise NvmlError.
 
-    pynvml's own exception compares by code and fails on any other object: it stays in here.
+    pynvml's own exception must not leave this function: comparing it to another object raises.
     """
     named = function.func if isinstance(function, partial) else function
     name = getattr(named, "__name__", "nvml")
@@ -95,37 +95,39 @@ def ask(function: Callable[..., T], *args: object) -> T:
         raise NvmlError(pynvml.NVML_ERROR_UNKNOWN, name, "the answer is not text") from error
 
 
-def ask_if_supported(function: Callable[..., T], *args: object) -> T | None:
-    """Return the answer, or ``None`` where this GPU, driver or mode has none to give.
+def call_if_supported(function: Callable[..., T], *args: object) -> T | None:
+    """Return the result, or ``None`` if this GPU, driver or mode does not support the call.
 
-    A lost GPU or session is never taken for that.
+    Raises NvmlError for a lost GPU or session.
     """
     try:
-        return ask(function, *args)
+        return call_nvml(function, *args)
     except NvmlError as error:
         if error.fault in {Fault.LOST, Fault.UNAVAILABLE}:
             raise
         return None
 
 
-def look_up(what: str, function: Callable[..., T], *args: object) -> T:
-    """Return what a name or number leads to, or raise ABSENT, however the driver says that."""
+def look_up(target: str, function: Callable[..., T], *args: object) -> T:
+    """Return the object with a name or number, or raise DriverError with the fault ABSENT."""
     try:
-        return ask(function, *args)
+        return call_nvml(function, *args)
     except NvmlError as error:
-        if says_none(error):
-            raise DriverError(Fault.ABSENT, error.call, f"no {what}") from error
+        if is_not_found(error):
+            raise DriverError(Fault.ABSENT, error.call, f"no {target}") from error
         raise
 
 
-def says_none(error: DriverError) -> bool:
-    """Say whether this is how a driver says that it has no such profile, placement or instance.
+def is_not_found(error: DriverError) -> bool:
+    """Say whether *error* means that there is no such profile, placement or instance.
 
-    Its versions differ in which of these codes they use.
+    Versions of the driver use different codes for that.
     """
-    return error.fault is Fault.ABSENT or (isinstance(error, NvmlError) and error.code in _NO_SUCH)
+    return error.fault is Fault.ABSENT or (
+        isinstance(error, NvmlError) and error.code in _NOT_FOUND_CODES
+    )
 
 
 def ends_session(error: Exception) -> bool:
-    """Say whether the session itself is gone: the driver was reloaded."""
-    return isinstance(error, NvmlError) and error.code in _SESSION_LOST
+    """Say whether the session itself is gone, because the driver was reloaded."""
+    return isinstance(error, NvmlError) and error.code in _SESSION_LOST_CODES

@@ -1,4 +1,4 @@
-"""What a GPU is, through NVML: the facts that stay as they are for as long as it is there."""
+"""The facts of a GPU that do not change, and its MIG mode, links and needed recovery, by NVML."""
 
 import re
 from contextlib import suppress
@@ -11,11 +11,11 @@ import pynvml
 
 from agent.driver.board_discovery import pci_address
 from agent.driver.driver import Fault, MigMode, Recovery
-from agent.nvml.calls import Handle, NvmlError, ask, ask_if_supported, look_up
+from agent.nvml.calls import Handle, NvmlError, call_if_supported, call_nvml, look_up
 
-_PCI: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-_LAST_WITH_RESET: Final = 8  # the compute capability's major number of Ampere (and Ada)
-# NVML_GPU_RECOVERY_ACTION_*: trouble of NVLink and of IMEX leaves what one GPU does alone intact.
+_PCI_ADDRESS: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_LAST_MAJOR_WITH_RESET: Final = 8  # major number of the compute capability of Ampere and Ada
+# NVML_GPU_RECOVERY_ACTION_*: faults of NVLink and IMEX do not affect a GPU that works alone.
 _RECOVERIES: Final = MappingProxyType(
     {
         pynvml.NVML_GPU_RECOVERY_ACTION_NONE: Recovery.NOTHING,
@@ -32,21 +32,19 @@ _RECOVERIES: Final = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixedFacts:
-    """The facts of one GPU: ``peers`` are PCI addresses at the other ends of its NVLinks.
+    """The facts of one GPU.
 
-    They come up after the driver, once somebody has configured the switches between them.
-    ``switched`` says that some of them end at an NVSwitch, which joins all GPUs that reach it.
-    ``switch`` is the PCI address of the PCIe switch above it.
+    NVLinks come up after the driver, when the switches between the GPUs have been configured.
     """
 
     uuid: str
-    pci: str
+    pci: str  # address
     model: str
-    ampere_or_older: bool
-    numa: int | None
-    switch: str | None
-    peers: frozenset[str]
-    switched: bool
+    ampere_or_older: bool  # MIG mode needs a reset
+    numa: int | None  # NUMA node
+    switch: str | None  # PCI address of the PCIe switch above the GPU
+    peers: frozenset[str]  # PCI addresses at the other ends of its NVLinks
+    switched: bool  # an NVLink ends at an NVSwitch, which joins all GPUs that reach it
 
     @property
     def has_nvlink(self) -> bool:
@@ -55,28 +53,28 @@ class FixedFacts:
 
 
 def fixed_facts(device: Handle, uuid: str, sysfs: Path) -> FixedFacts:
-    """Read the facts of *device*, whose UUID is *uuid*; *sysfs* is where ``/sys`` is."""
-    pci = pci_address(str(ask(pynvml.nvmlDeviceGetPciInfo_v3, device).busId))
-    peers, switched = _links(device)
+    """Read the facts of *device*, whose UUID is *uuid*; *sysfs* is the path of ``/sys``."""
+    pci = pci_address(str(call_nvml(pynvml.nvmlDeviceGetPciInfo_v3, device).busId))
+    peers, switched = _nvlink_peers(device)
     return FixedFacts(
         uuid=uuid,
         pci=pci,
-        model=str(ask(pynvml.nvmlDeviceGetName, device)),
+        model=str(call_nvml(pynvml.nvmlDeviceGetName, device)),
         ampere_or_older=_ampere_or_older(device),
-        numa=_numa(sysfs, pci),
-        switch=_switch(sysfs, pci),
+        numa=_numa_node(sysfs, pci),
+        switch=_pcie_switch(sysfs, pci),
         peers=peers,
         switched=switched,
     )
 
 
 def mig_mode(device: Handle) -> MigMode | None:
-    """Return the MIG mode now and after the next reset, ``None`` where the product has none.
+    """Return the MIG mode now and after the next reset, ``None`` if the product has no MIG.
 
-    A GPU that only fails to tell must not pass for one without MIG: that raises NvmlError.
+    Any other failure raises NvmlError, so that the GPU is not taken for one without MIG.
     """
     try:
-        modes = ask(pynvml.nvmlDeviceGetMigMode, device)
+        modes = call_nvml(pynvml.nvmlDeviceGetMigMode, device)
     except NvmlError as error:
         if error.fault is not Fault.NOT_SUPPORTED:
             raise
@@ -85,12 +83,13 @@ def mig_mode(device: Handle) -> MigMode | None:
 
 
 def switch_mig_on(gpu: str) -> MigMode:
-    """Switch MIG mode of the GPU with this UUID on, and return what it is then.
+    """Switch MIG mode on for the GPU with this UUID, and return the new mode.
 
-    The call succeeds even where the mode stays: its answer is the code that says why.
+    NVML's call succeeds even if the mode stays off; its result is then the code of the reason,
+    which is raised as NvmlError.
     """
     device = look_up(gpu, pynvml.nvmlDeviceGetHandleByUUID, gpu)
-    status = int(ask(pynvml.nvmlDeviceSetMigMode, device, pynvml.NVML_DEVICE_MIG_ENABLE))
+    status = int(call_nvml(pynvml.nvmlDeviceSetMigMode, device, pynvml.NVML_DEVICE_MIG_ENABLE))
     mode = mig_mode(device)
     if mode is None or not mode.current:
         code = status or pynvml.NVML_ERROR_UNKNOWN
@@ -105,8 +104,8 @@ def in_mig_mode(device: Handle) -> bool:
 
 
 def recovery(device: Handle) -> Recovery | None:
-    """Return what the GPU needs, ``None`` with drivers before 565, which do not tell."""
-    fields = ask_if_supported(
+    """Return the recovery that the GPU needs, ``None`` with drivers before 565."""
+    fields = call_if_supported(
         pynvml.nvmlDeviceGetFieldValues, device, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION]
     )
     if fields is None or fields[0].nvmlReturn != pynvml.NVML_SUCCESS:
@@ -115,7 +114,7 @@ def recovery(device: Handle) -> Recovery | None:
 
 
 def links_of(gpu: FixedFacts, gpus: tuple[FixedFacts, ...]) -> tuple[str, ...]:
-    """Return the UUIDs of those of *gpus* that NVLink joins with *gpu*."""
+    """Return the UUIDs of the *gpus* that NVLink joins with *gpu*."""
     return tuple(
         other.uuid
         for other in gpus
@@ -124,18 +123,18 @@ def links_of(gpu: FixedFacts, gpus: tuple[FixedFacts, ...]) -> tuple[str, ...]:
 
 
 def _ampere_or_older(device: Handle) -> bool:
-    """Say whether MIG mode needs a reset; what cannot be told is treated with that care."""
-    architecture = ask_if_supported(pynvml.nvmlDeviceGetArchitecture, device)
+    """Say whether MIG mode needs a reset; assumed of a GPU of unknown architecture."""
+    architecture = call_if_supported(pynvml.nvmlDeviceGetArchitecture, device)
     if architecture is not None and architecture != pynvml.NVML_DEVICE_ARCH_UNKNOWN:
         return bool(architecture <= pynvml.NVML_DEVICE_ARCH_AMPERE)
-    capability = ask_if_supported(pynvml.nvmlDeviceGetCudaComputeCapability, device)
-    return capability is None or int(capability[0]) <= _LAST_WITH_RESET
+    capability = call_if_supported(pynvml.nvmlDeviceGetCudaComputeCapability, device)
+    return capability is None or int(capability[0]) <= _LAST_MAJOR_WITH_RESET
 
 
-def _numa(sysfs: Path, pci: str) -> int | None:
-    """Return the NUMA node of the GPU's slot, as the kernel tells; -1 is its word for unknown.
+def _numa_node(sysfs: Path, pci: str) -> int | None:
+    """Return the NUMA node of the GPU's slot from sysfs, where -1 means unknown.
 
-    NVML's own question is about GPUs that are NUMA nodes themselves (Grace), another thing.
+    NVML's own call is about GPUs that are NUMA nodes themselves (Grace).
     """
     try:
         node = int((sysfs / "bus/pci/devices" / pci / "numa_node").read_text(encoding="ascii"))
@@ -144,39 +143,39 @@ def _numa(sysfs: Path, pci: str) -> int | None:
     return node if node >= 0 else None
 
 
-def _switch(sysfs: Path, pci: str) -> str | None:
-    """Return the upper port of the PCIe switch that the GPU hangs on, by its place in the tree.
+def _pcie_switch(sysfs: Path, pci: str) -> str | None:
+    """Return the PCI address of the upstream port of the PCIe switch above the GPU.
 
-    The kernel keeps a device in the folder of the port that it is plugged into, which on a switch
-    is in that of its upper port, and else in that of the host's bridge, which has no address.
+    In sysfs a device is in the folder of the port that it is plugged into. The folder above that
+    is the switch's upstream port, or the host bridge, which has no address.
     """
     try:
         above = (sysfs / "bus/pci/devices" / pci).resolve().parent.parent.name
-    except (OSError, RuntimeError):  # the latter for links that go round
+    except (OSError, RuntimeError):  # RuntimeError: a loop of links
         return None
-    return above if _PCI.fullmatch(above) else None
+    return above if _PCI_ADDRESS.fullmatch(above) else None
 
 
-def _links(device: Handle) -> tuple[frozenset[str], bool]:
+def _nvlink_peers(device: Handle) -> tuple[frozenset[str], bool]:
     peers: set[str] = set()
     switched = False
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
-        active = ask_if_supported(pynvml.nvmlDeviceGetNvLinkState, device, link)
-        if active is None:  # how many there are is told by nothing else on every driver
+        active = call_if_supported(pynvml.nvmlDeviceGetNvLinkState, device, link)
+        if active is None:  # no driver call returns the number of links
             break
         if not active:
             continue
-        kind = ask_if_supported(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, device, link)
+        kind = call_if_supported(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, device, link)
         if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
             switched = True
         else:
-            peers |= _peer(device, link)
+            peers |= _peer_address(device, link)
     return frozenset(peers), switched
 
 
-def _peer(device: Handle, link: int) -> set[str]:
-    """Return the PCI address at the other end of a link; nothing where the driver tells none."""
-    remote = ask_if_supported(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, device, link)
+def _peer_address(device: Handle, link: int) -> set[str]:
+    """Return the PCI address at the other end of a link, or nothing if it is unknown."""
+    remote = call_if_supported(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, device, link)
     with suppress(ValueError):
         return set() if remote is None else {pci_address(str(remote.busId))}
     return set()

@@ -7,14 +7,14 @@ from typing import Final, Protocol
 import pynvml
 
 from agent.driver.driver import DriverEvent
-from agent.nvml.calls import Handle, NvmlError, ask, ask_if_supported
+from agent.nvml.calls import Handle, NvmlError, call_if_supported, call_nvml
 
-_MOST: Final = 256  # events in one poll; a storm goes on in the next
+_MOST_EVENTS: Final = 256  # events in one poll; further ones are in the next
 _NO_INSTANCE: Final = 0xFFFFFFFF
 
 
-class _Data(Protocol):
-    """What NVML says of an event, in its spelling."""
+class _EventData(Protocol):
+    """NVML's description of an event, in its spelling."""
 
     device: Handle
     eventData: int  # noqa: N815
@@ -26,19 +26,19 @@ class ErrorEvents:
 
     def __init__(self) -> None:
         """Watch no GPU yet."""
-        self._set: object | None = None
+        self._event_set: object | None = None
         self._uuids: dict[int, str] = {}
 
     def watch(self, uuid: str, device: Handle) -> None:
-        """Have *device* report, if it is not watched yet and knows how to."""
+        """Watch *device*, if it is not watched yet and supports these events."""
         if uuid in self._uuids.values():
             return
-        if self._set is None:
-            self._set = ask(pynvml.nvmlEventSetCreate)
-        supported = ask_if_supported(pynvml.nvmlDeviceGetSupportedEventTypes, device) or 0
+        if self._event_set is None:
+            self._event_set = call_nvml(pynvml.nvmlEventSetCreate)
+        supported = call_if_supported(pynvml.nvmlDeviceGetSupportedEventTypes, device) or 0
         wanted = int(supported) & pynvml.nvmlEventTypeXidCriticalError
         if wanted:
-            ask(pynvml.nvmlDeviceRegisterEvents, device, wanted, self._set)
+            call_nvml(pynvml.nvmlDeviceRegisterEvents, device, wanted, self._event_set)
         address = _address(device)
         if address is not None:
             self._uuids[address] = uuid
@@ -46,19 +46,19 @@ class ErrorEvents:
     def poll(self) -> tuple[DriverEvent, ...]:
         """Return what was reported since the last poll.
 
-        A GPU is told by the handle it was watched by: one that fell off the bus, which is what it
-        may report, cannot be asked for its UUID any more.
+        A GPU is identified by the handle that it was watched with: the event may be that it fell
+        off the bus, and then NVML cannot return its UUID any more.
 
         Raises
         ------
         NvmlError
-            LOST if a watched GPU is; all are watched anew after that.
+            LOST if a watched GPU is lost; all GPUs must be watched anew after that.
 
         """
         driver_events: list[DriverEvent] = []
-        while self._set is not None and len(driver_events) < _MOST:
+        while self._event_set is not None and len(driver_events) < _MOST_EVENTS:
             try:
-                data = ask(pynvml.nvmlEventSetWait_v2, self._set, 0)
+                data = call_nvml(pynvml.nvmlEventSetWait_v2, self._event_set, 0)
             except NvmlError as error:
                 if error.code == pynvml.NVML_ERROR_TIMEOUT:
                     break
@@ -66,19 +66,19 @@ class ErrorEvents:
                 if driver_events:
                     break
                 raise
-            driver_events += self._event(data)
+            driver_events += self._events_of(data)
         return tuple(driver_events)
 
-    def _event(self, data: _Data) -> Iterator[DriverEvent]:
-        """Yield what was reported, unless it is of a GPU that nobody can name any more.
+    def _events_of(self, data: _EventData) -> Iterator[DriverEvent]:
+        """Yield the event, unless its GPU cannot be identified any more.
 
-        Such a one is lost, which probing it tells; it must not be taken for all of them.
+        Such a GPU is lost, which shows when it is read; its event must not count for all GPUs.
         """
         address = _address(data.device)
         gpu = None if address is None else self._uuids.get(address)
         if address is not None and gpu is None:
             try:
-                gpu = str(ask(pynvml.nvmlDeviceGetUUID, data.device))
+                gpu = str(call_nvml(pynvml.nvmlDeviceGetUUID, data.device))
             except NvmlError:
                 return
         instance = int(data.gpuInstanceId)
@@ -86,12 +86,12 @@ class ErrorEvents:
         yield DriverEvent(gpu=gpu, xid=xid, instance=None if instance == _NO_INSTANCE else instance)
 
     def close(self) -> None:
-        """Give the event set back; nothing is watched any more."""
-        freed, self._set, self._uuids = self._set, None, {}
-        if freed is not None:
-            ask_if_supported(pynvml.nvmlEventSetFree, freed)
+        """Free the event set; nothing is watched any more."""
+        event_set, self._event_set, self._uuids = self._event_set, None, {}
+        if event_set is not None:
+            call_if_supported(pynvml.nvmlEventSetFree, event_set)
 
 
 def _address(device: Handle) -> int | None:
-    """Return what tells handles apart: the pointers themselves never compare equal."""
+    """Return the address in a handle: the pointers themselves never compare equal."""
     return ctypes.cast(device, ctypes.c_void_p).value

@@ -1,7 +1,7 @@
 """MIG through NVML: profiles, placements, instances and their UUIDs, behind NVML's handles.
 
-Instances are listed per profile id, never through MIG handles: one of those exists per compute
-instance, so a GPU instance without one, which a crash leaves, would stay unseen.
+Instances are listed by profile id, never by MIG handles: each compute instance has one, so that a
+GPU instance without compute, which a crash may leave, would be missed.
 """
 
 import ctypes
@@ -16,16 +16,16 @@ import pynvml
 
 from agent.driver.board_discovery import ProfileFacts, SlotSpan
 from agent.driver.driver import DriverError, Fault
-from agent.nvml.calls import Handle, NvmlError, ask, says_none
+from agent.nvml.calls import Handle, NvmlError, call_nvml, is_not_found
 from allocator.model.units import MiB
 
 T = TypeVar("T")
-# Newer drivers know more profiles than this header; unknown ones answer NOT_SUPPORTED.
+# Ranges include profiles that only newer drivers know; others answer NOT_SUPPORTED.
 _GPU_PROFILES: Final = range(0x21)
 _COMPUTE_PROFILES: Final = range(0x11)
-# NVML writes as many handles as there are, without being told the size of the array, and reports
-# of A30 say that its instance counts are wrong: room for more than any board has memory slots.
-_ROOM: Final = 64
+# NVML writes as many handles as there are and does not know the size of the array. The instance
+# counts of A30 are reported to be wrong, so arrays exceed the memory slots of any board.
+_MOST_HANDLES: Final = 64
 _OLD_DRIVER: Final = frozenset(
     (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH)
 )
@@ -33,30 +33,30 @@ _OLD_DRIVER: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ComputeProfile:
-    """A shape of compute instance: its id within its GPU instance, and its compute slices."""
+    """A profile of compute instances."""
 
-    id: int
-    slices: int
+    id: int  # within the GPU instance
+    slices: int  # of compute
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileSlot:
-    """A profile, by its id on the board, at its first memory slot."""
+    """Where a GPU instance is or should be."""
 
-    profile: int
-    start: int
+    profile: int  # id on the board
+    start: int  # first memory slot
 
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """A compute instance that exists, with the UUID of the MIG device it is."""
+    """A compute instance that exists."""
 
     id: int
-    uuid: str
+    uuid: str  # of its MIG device
 
 
 def profile_facts(device: Handle) -> tuple[ProfileFacts, ...]:
-    """Return what the driver lists of every GPU instance profile of *device*.
+    """Return the GPU instance profiles of *device*, as the driver lists them.
 
     Empty without MIG, and with drivers up to 535 while MIG mode is off.
     """
@@ -81,9 +81,9 @@ def _profile_facts(device: Handle) -> Iterator[ProfileFacts]:
 
 
 def _name_of(info: object) -> str | None:
-    """Return the name in a profile's struct, which its first version lacks.
+    """Return the name of a profile; the first version of the struct has none.
 
-    pynvml decodes the bytes as they are read, and raises where they are no text.
+    pynvml decodes the bytes when they are read, and raises if they are not text.
     """
     try:
         return str(getattr(info, "name", "")) or None
@@ -95,22 +95,24 @@ def _spans(device: Handle, profile: int) -> tuple[SlotSpan, ...]:
     count = ctypes.c_uint(0)
     listing = pynvml.nvmlDeviceGetGpuInstancePossiblePlacements
     try:
-        ask(listing, device, profile, None, ctypes.byref(count))
+        call_nvml(listing, device, profile, None, ctypes.byref(count))
     except NvmlError as error:
-        if says_none(error) or error.fault is Fault.NOT_SUPPORTED:  # or a driver that cannot tell
+        if (
+            is_not_found(error) or error.fault is Fault.NOT_SUPPORTED
+        ):  # or the driver lacks the call
             return ()
         if error.code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
             raise
     if count.value == 0:
         return ()
-    array = (pynvml.c_nvmlGpuInstancePlacement_t * max(count.value, _ROOM))()
+    array = (pynvml.c_nvmlGpuInstancePlacement_t * max(count.value, _MOST_HANDLES))()
     count.value = len(array)
-    ask(listing, device, profile, array, ctypes.byref(count))
+    call_nvml(listing, device, profile, array, ctypes.byref(count))
     return tuple(SlotSpan(int(span.start), int(span.size)) for span in array[: count.value])
 
 
 def compute_profiles(gpu_instance: Handle) -> tuple[ComputeProfile, ...]:
-    """Return the shapes of compute instance that a GPU instance may have, plainest first."""
+    """Return the profiles of compute instances that a GPU instance may have, by NVML's number."""
     shared = pynvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
     function = pynvml.nvmlGpuInstanceGetComputeInstanceProfileInfo
     infos = (_profile_info(function, gpu_instance, enum, shared) for enum in _COMPUTE_PROFILES)
@@ -122,16 +124,16 @@ def compute_profiles(gpu_instance: Handle) -> tuple[ComputeProfile, ...]:
 def gpu_instances(device: Handle, facts: Sequence[ProfileFacts]) -> Iterator[Handle]:
     """Yield every GPU instance of *device*, of whatever profile."""
     for fact in facts:
-        array = (pynvml.c_nvmlGpuInstance_t * _ROOM)()
+        array = (pynvml.c_nvmlGpuInstance_t * _MOST_HANDLES)()
         yield from _handles(array, pynvml.nvmlDeviceGetGpuInstances, device, fact.id)
 
 
-def computes(
+def compute_instances(
     device: Handle, gpu_instance: Handle, shapes: Sequence[ComputeProfile]
 ) -> Iterator[Compute]:
-    """Yield the compute instances of these *shapes* within a GPU instance of *device*."""
+    """Yield the compute instances of the profiles *shapes* in a GPU instance of *device*."""
     for shape in shapes:
-        array = (pynvml.c_nvmlComputeInstance_t * _ROOM)()
+        array = (pynvml.c_nvmlComputeInstance_t * _MOST_HANDLES)()
         listing = pynvml.nvmlGpuInstanceGetComputeInstances
         for handle in _handles(array, listing, gpu_instance, shape.id):
             yield compute_of(device, handle)
@@ -140,9 +142,8 @@ def computes(
 def compute_of(device: Handle, handle: Handle) -> Compute:
     """Return a compute instance by its handle.
 
-    Its information names its MIG device directly. That handle is believed only if it answers with
-    the ids it should have: handles are recycled, and stale ones have been seen to resolve. A walk
-    over the MIG devices finds it otherwise.
+    Its information names its MIG device. That handle counts only if its ids match, because handles
+    are recycled and stale ones may still resolve. Otherwise all MIG devices are searched.
 
     Raises
     ------
@@ -150,11 +151,11 @@ def compute_of(device: Handle, handle: Handle) -> Compute:
         ABSENT if no MIG device has these ids.
 
     """
-    info = ask(pynvml.nvmlComputeInstanceGetInfo_v2, handle)
-    ids = (int(ask(pynvml.nvmlGpuInstanceGetInfo, info.gpuInstance).id), int(info.id))
+    info = call_nvml(pynvml.nvmlComputeInstanceGetInfo_v2, handle)
+    ids = (int(call_nvml(pynvml.nvmlGpuInstanceGetInfo, info.gpuInstance).id), int(info.id))
     for mig in chain([info.device], _mig_devices(device)):
         if mig and _mig_ids(mig) == ids:
-            return Compute(ids[1], str(ask(pynvml.nvmlDeviceGetUUID, mig)))
+            return Compute(ids[1], str(call_nvml(pynvml.nvmlDeviceGetUUID, mig)))
     raise DriverError(
         Fault.ABSENT,
         "nvmlComputeInstanceGetInfo",
@@ -163,13 +164,13 @@ def compute_of(device: Handle, handle: Handle) -> Compute:
 
 
 def create_gpu_instance(device: Handle, facts: Sequence[ProfileFacts], at: ProfileSlot) -> Handle:
-    """Create a GPU instance and read back that it is where it should be.
+    """Create a GPU instance and verify its placement.
 
     Raises
     ------
     DriverError
-        What NVML refused; OTHER for a placement that the board does not have, or another than
-        was asked for, which is undone.
+        The fault of NVML; OTHER for a placement that the board does not have, or if NVML created
+        another one, which is then destroyed.
 
     """
     call = "nvmlDeviceCreateGpuInstanceWithPlacement"
@@ -185,32 +186,33 @@ def create_gpu_instance(device: Handle, facts: Sequence[ProfileFacts], at: Profi
         raise DriverError(Fault.OTHER, call, text)
     placement = pynvml.c_nvmlGpuInstancePlacement_t(span.start, span.size)
     create = pynvml.nvmlDeviceCreateGpuInstanceWithPlacement
-    # by reference: pynvml passes it through, and by value it ends the process
-    made: Handle = ask(create, device, at.profile, ctypes.byref(placement))
-    with _destroy_on_error(pynvml.nvmlGpuInstanceDestroy, made):
-        info = ask(pynvml.nvmlGpuInstanceGetInfo, made)
-        got = ProfileSlot(int(info.profileId), int(info.placement.start))
-        if got != at:
-            text = f"asked for profile {at.profile} at {at.start}, got {got.profile} at {got.start}"
+    # by reference: pynvml does not convert it, and a value would crash the process
+    gpu_instance: Handle = call_nvml(create, device, at.profile, ctypes.byref(placement))
+    with _destroyed_on_error(pynvml.nvmlGpuInstanceDestroy, gpu_instance):
+        info = call_nvml(pynvml.nvmlGpuInstanceGetInfo, gpu_instance)
+        actual = ProfileSlot(int(info.profileId), int(info.placement.start))
+        if actual != at:
+            wanted = f"asked for profile {at.profile} at {at.start}"
+            text = f"{wanted}, got {actual.profile} at {actual.start}"
             raise DriverError(Fault.OTHER, call, text)
-    return made
+    return gpu_instance
 
 
 def create_compute(device: Handle, gpu_instance: Handle, shape: ComputeProfile) -> Compute:
-    """Create a compute instance and verify that its UUID leads back to it.
+    """Create a compute instance and verify that its UUID names it.
 
     Raises
     ------
     DriverError
-        What NVML refused; OTHER if the UUID names something else, which undoes the creation.
+        The fault of NVML; OTHER if the UUID names another instance; the new one is then destroyed.
 
     """
     create = pynvml.nvmlGpuInstanceCreateComputeInstance
-    made = ask(create, gpu_instance, shape.id)
-    with _destroy_on_error(pynvml.nvmlComputeInstanceDestroy, made):
-        compute = compute_of(device, made)
-        wanted = (int(ask(pynvml.nvmlGpuInstanceGetInfo, gpu_instance).id), compute.id)
-        named = _mig_ids(ask(pynvml.nvmlDeviceGetHandleByUUID, compute.uuid))
+    handle = call_nvml(create, gpu_instance, shape.id)
+    with _destroyed_on_error(pynvml.nvmlComputeInstanceDestroy, handle):
+        compute = compute_of(device, handle)
+        wanted = (int(call_nvml(pynvml.nvmlGpuInstanceGetInfo, gpu_instance).id), compute.id)
+        named = _mig_ids(call_nvml(pynvml.nvmlDeviceGetHandleByUUID, compute.uuid))
         if named != wanted:
             text = f"{compute.uuid} leads to instances {named}, expected {wanted}"
             raise DriverError(Fault.OTHER, create.__name__, text)
@@ -218,68 +220,68 @@ def create_compute(device: Handle, gpu_instance: Handle, shape: ComputeProfile) 
 
 
 @contextmanager
-def _destroy_on_error(destroy: Callable[..., object], made: Handle) -> Iterator[None]:
-    """Destroy what was made if what follows fails; one that cannot be is found by the next look."""
+def _destroyed_on_error(destroy: Callable[..., object], handle: Handle) -> Iterator[None]:
+    """Destroy *handle* if the block fails; if that fails too, the next listing shows it."""
     try:
         yield
     except DriverError:
         with suppress(NvmlError):
-            ask(destroy, made)
+            call_nvml(destroy, handle)
         raise
 
 
 def _mig_devices(device: Handle) -> Iterator[Handle]:
-    for index in range(int(ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, device))):
+    for index in range(int(call_nvml(pynvml.nvmlDeviceGetMaxMigDeviceCount, device))):
         try:
-            yield ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, device, index)
+            yield call_nvml(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, device, index)
         except NvmlError as error:
-            if not says_none(error):  # a hole in the numbering
+            if not is_not_found(error):  # a gap in the numbers
                 raise
 
 
 def _mig_ids(mig: Handle) -> tuple[int, int] | None:
-    """Return the ids of a MIG device's instances, ``None`` for the handle of anything else."""
+    """Return the ids of a MIG device's instances, ``None`` if *mig* is not a MIG device."""
     try:
-        # the answer is a ctypes object, which is always true
-        if not ask(pynvml.nvmlDeviceIsMigDeviceHandle, mig).value:
+        # the result is a ctypes object, which is always true
+        if not call_nvml(pynvml.nvmlDeviceIsMigDeviceHandle, mig).value:
             return None
         return (
-            int(ask(pynvml.nvmlDeviceGetGpuInstanceId, mig)),
-            int(ask(pynvml.nvmlDeviceGetComputeInstanceId, mig)),
+            int(call_nvml(pynvml.nvmlDeviceGetGpuInstanceId, mig)),
+            int(call_nvml(pynvml.nvmlDeviceGetComputeInstanceId, mig)),
         )
     except NvmlError as error:
-        if says_none(error):
+        if is_not_found(error):
             return None
         raise
 
 
 def _handles(
-    array: Sequence[Handle], listing: Callable[..., object], *of: object
+    array: Sequence[Handle], listing: Callable[..., object], *arguments: object
 ) -> Iterator[Handle]:
-    """Yield the handles that *listing* of *of* writes into *array*, which is ours."""
+    """Yield the handles that *listing*, called with *arguments*, writes into *array*."""
     count = ctypes.c_uint(0)
     try:
-        ask(listing, *of, array, ctypes.byref(count))
+        call_nvml(listing, *arguments, array, ctypes.byref(count))
     except NvmlError as error:
-        if says_none(error):
+        if is_not_found(error):
             return
         raise
     yield from array[: count.value]
 
 
 def _profile_info(function: Callable[..., T], *args: object) -> T | None:
-    """Return a profile's information, from old drivers in the first version of the struct.
+    """Return a profile's information, ``None`` if there is no such profile.
 
-    ``None`` where there is no such profile.
+    Old drivers return the first version of the struct.
     """
     try:
         try:
-            return ask(function, *args)
+            return call_nvml(function, *args)
         except NvmlError as error:
             if error.code not in _OLD_DRIVER:
                 raise
-        return ask(partial(function, version=1), *args)
+        return call_nvml(partial(function, version=1), *args)
     except NvmlError as error:
-        if says_none(error):
+        if is_not_found(error):
             return None
         raise

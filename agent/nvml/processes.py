@@ -1,4 +1,4 @@
-"""Who uses a GPU and how much, through NVML: processes of compute, graphics and MPS, and sums."""
+"""Processes on a GPU (compute, graphics, MPS) and its usage, through NVML."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,20 +8,20 @@ import pynvml
 
 from agent.driver.board_discovery import MIB
 from agent.driver.driver import Fault, Usage
-from agent.nvml.calls import Handle, NvmlError, ask, ask_if_supported
+from agent.nvml.calls import Handle, NvmlError, call_if_supported, call_nvml
 from allocator.model.units import MiB
 
-_NO_INSTANCE: Final = 0xFFFFFFFF  # where a process record has ids of MIG instances otherwise
-_RECENT: Final = 2_000_000  # microseconds of samples that make up a process's utilization
-_WHOLE: Final = 100  # percent; drivers have been seen to leave larger numbers in a sample
+_NO_INSTANCE: Final = 0xFFFFFFFF  # in place of the id of a MIG instance
+_SAMPLE_WINDOW: Final = 2_000_000  # microseconds of samples that make up a process's utilization
+_MOST_PERCENT: Final = 100  # drivers have been seen to return larger numbers in a sample
 _TRIES: Final = 3
 
 
 class _Record(Protocol):
-    """What NVML says of a process, in its spelling; ``usedGpuMemory`` is in bytes."""
+    """NVML's record of a process, in its spelling."""
 
     pid: int
-    usedGpuMemory: int | None  # noqa: N815
+    usedGpuMemory: int | None  # noqa: N815 -- bytes
     gpuInstanceId: int  # noqa: N815
     computeInstanceId: int  # noqa: N815
 
@@ -42,26 +42,26 @@ _MPS: Final[tuple[_Listing, ...]] = (
 
 
 @dataclass(frozen=True, slots=True)
-class User:
-    """A process on a GPU: its pid on the host, and the ids of its GPU and compute instance."""
+class GpuProcess:
+    """A process on a GPU."""
 
-    pid: int
-    ids: tuple[int, int] | None
+    pid: int  # on the host
+    ids: tuple[int, int] | None  # of its GPU instance and compute instance
 
 
-def users(device: Handle) -> dict[User, MiB | None]:
-    """Return the processes on *device* with what each holds there, ``None`` where untold.
+def memory_by_process(device: Handle) -> dict[GpuProcess, MiB | None]:
+    """Return the memory of each process on *device*, ``None`` if the driver does not report it.
 
-    One that computes and draws is in both listings with the same sum.
+    A process with compute and graphics is in both listings, with the same sum.
     """
-    memories: dict[User, MiB | None] = {}
+    memories: dict[GpuProcess, MiB | None] = {}
     for record in (
         *_records(device, _COMPUTE),
         *_records_if_any(device, _GRAPHICS),
         *_records_if_any(device, _MPS),
     ):
         ids = (int(record.gpuInstanceId), int(record.computeInstanceId))
-        user = User(int(record.pid), None if _NO_INSTANCE in ids else ids)
+        user = GpuProcess(int(record.pid), None if _NO_INSTANCE in ids else ids)
         used = record.usedGpuMemory
         memory = None if used is None else MiB(-(-int(used) // MIB))
         known = memories.get(user)
@@ -70,23 +70,24 @@ def users(device: Handle) -> dict[User, MiB | None]:
 
 
 def utilization(device: Handle, now: float) -> dict[int, int]:
-    """Return the percent of compute that each process used of late, at *now* in Unix seconds.
+    """Return the percent of compute that each process used recently, at *now* in Unix seconds.
 
-    Not for GPUs in MIG mode, where no driver tells. A process without a fresh sample is left out.
+    Processes without a recent sample are left out. Not for GPUs in MIG mode, where the driver has
+    no samples.
     """
-    since = max(0, int(now * 1_000_000) - _RECENT)
-    # pynvml takes the driver's success with no samples for an error
-    samples = ask_if_supported(pynvml.nvmlDeviceGetProcessUtilization, device, since) or ()
+    since = max(0, int(now * 1_000_000) - _SAMPLE_WINDOW)
+    # pynvml raises if the driver succeeds without samples
+    samples = call_if_supported(pynvml.nvmlDeviceGetProcessUtilization, device, since) or ()
     newest = sorted(samples, key=lambda sample: int(sample.timeStamp))
-    return {int(s.pid): int(s.smUtil) for s in newest if int(s.smUtil) <= _WHOLE}
+    return {int(s.pid): int(s.smUtil) for s in newest if int(s.smUtil) <= _MOST_PERCENT}
 
 
 def usage_of(device: Handle, *, in_mig_mode: bool) -> Usage:
-    """Return what is used of *device* in all; utilization is not measured where *in_mig_mode*."""
-    memory_info = ask_if_supported(pynvml.nvmlDeviceGetMemoryInfo, device, pynvml.nvmlMemory_v2)
-    if memory_info is None:  # the first version counts what the driver keeps for itself as used
-        memory_info = ask(pynvml.nvmlDeviceGetMemoryInfo, device)
-    rates = None if in_mig_mode else ask_if_supported(pynvml.nvmlDeviceGetUtilizationRates, device)
+    """Return the usage of *device*; utilization is not measured *in_mig_mode*."""
+    memory_info = call_if_supported(pynvml.nvmlDeviceGetMemoryInfo, device, pynvml.nvmlMemory_v2)
+    if memory_info is None:  # the first version includes memory that the driver reserves
+        memory_info = call_nvml(pynvml.nvmlDeviceGetMemoryInfo, device)
+    rates = None if in_mig_mode else call_if_supported(pynvml.nvmlDeviceGetUtilizationRates, device)
     return Usage(
         memory=MiB(-(-int(memory_info.used) // MIB)),
         utilization=None if rates is None else int(rates.gpu),
@@ -94,7 +95,7 @@ def usage_of(device: Handle, *, in_mig_mode: bool) -> Usage:
 
 
 def _records_if_any(device: Handle, listings: Sequence[_Listing]) -> Sequence[_Record]:
-    """Return the records of a kind that not every product, driver and mode has."""
+    """Return the records of a listing that some products, drivers and modes lack."""
     try:
         return _records(device, listings)
     except NvmlError as error:
@@ -104,7 +105,7 @@ def _records_if_any(device: Handle, listings: Sequence[_Listing]) -> Sequence[_R
 
 
 def _records(device: Handle, listings: Sequence[_Listing]) -> Sequence[_Record]:
-    """Return the records of the newest listing that the driver has."""
+    """Return the records of the newest version of a listing that the driver has."""
     *newer, oldest = listings
     for listing in newer:
         try:
@@ -116,11 +117,11 @@ def _records(device: Handle, listings: Sequence[_Listing]) -> Sequence[_Record]:
 
 
 def _read_listing(device: Handle, listing: _Listing) -> Sequence[_Record]:
-    """Return the records of a listing, which fails if processes start while it is sized."""
+    """Return the records of a listing; retries, because it fails if processes start meanwhile."""
     for _ in range(_TRIES - 1):
         try:
-            return ask(listing, device)
+            return call_nvml(listing, device)
         except NvmlError as error:
             if error.code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
                 raise
-    return ask(listing, device)
+    return call_nvml(listing, device)

@@ -15,6 +15,7 @@ from agent.region.layout import (
     MOST_DEVICES,
     MOST_PROCESSES,
     NODE_PID_AT,
+    OWN_PID_AT,
     RUNNING,
     SM_UTIL_AT,
     UUID_SIZE,
@@ -37,35 +38,32 @@ _USED: Final = struct.Struct("<5Q")
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A region that cannot be read, and why; it is not even a file where it is ``missing``."""
+    """A region that cannot be read."""
 
     why: str
-    missing: bool = False
+    missing: bool = False  # there is no file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceUse:
-    """What one process says it uses of one device: bytes, and percent of compute."""
+    """What one process says it uses of one device, in bytes."""
 
     total: int
     context: int = 0
     module: int = 0
     data: int = 0
-    utilization: int | None = None
+    utilization: int | None = None  # percent of compute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionSlot:
-    """A process's record: number *index* in the region, the process by its own and the node's id.
+    """The record of one process."""
 
-    ``node_pid`` is 0 while unknown. ``uses`` has as many elements as the region has devices.
-    """
-
-    index: int
-    pid: int
-    node_pid: int
+    index: int  # of the record in the region
+    pid: int  # in the container
+    node_pid: int  # on the node; 0: unknown
     running: bool
-    uses: tuple[DeviceUse, ...]
+    uses: tuple[DeviceUse, ...]  # by device of the region
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,11 +84,11 @@ class Region:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionBytes:
-    """The parts of a file that are read: all before the slots, the slots taken, all after them."""
+    """The parts of a file that are read."""
 
-    header: bytes
-    slots: bytes
-    tail: bytes
+    header: bytes  # all before the slots
+    slots: bytes  # those that are taken
+    tail: bytes  # all after the slots
 
 
 def layout_of(size: int, head: bytes) -> Layout | Unreadable:
@@ -109,7 +107,7 @@ def layout_of(size: int, head: bytes) -> Layout | Unreadable:
 
 
 def slots_taken(layout: Layout, tail: bytes) -> int | Unreadable:
-    """Return how many slots to read, by what the *tail* of a region says are taken."""
+    """Return how many slots to read, from the count in the *tail* of a region."""
     if len(tail) < layout.region_size - layout.process_count:
         return Unreadable(f"truncated at {layout.process_count + len(tail)} bytes")
     taken = Tail._make(_TAIL_FORMAT.unpack_from(tail)).process_count
@@ -119,7 +117,7 @@ def slots_taken(layout: Layout, tail: bytes) -> int | Unreadable:
 
 
 def region_of(layout: Layout, windows: RegionBytes) -> Region | Unreadable:
-    """Return what *windows* of a file of *layout* say."""
+    """Decode the parts of a file of *layout*."""
     taken = slots_taken(layout, windows.tail)
     if isinstance(taken, Unreadable):
         return taken
@@ -156,11 +154,11 @@ def _uuid(header: bytes, at: int) -> str | None:
 
 
 def _slots(layout: Layout, data: bytes, *, taken: int, devices: int) -> tuple[RegionSlot, ...]:
-    """Decode the slots in use; the pid is 0 in a slot whose process has left."""
+    """Decode the slots in use; the pid is 0 in a slot whose process has ended."""
     slots = []
     for index in range(taken):
         at = index * layout.slot.size
-        pid = _I32.unpack_from(data, at)[0]
+        pid = _I32.unpack_from(data, at + OWN_PID_AT)[0]
         node_pid = _I32.unpack_from(data, at + NODE_PID_AT)[0]
         if pid > 0:
             status = _I32.unpack_from(data, at + layout.slot.status)[0]
@@ -177,14 +175,16 @@ def _slots(layout: Layout, data: bytes, *, taken: int, devices: int) -> tuple[Re
 
 
 def _use(layout: Layout, data: bytes, slot_and_device: tuple[int, int]) -> DeviceUse:
-    shape = layout.slot
-    slot, device = slot_and_device
+    slot_layout = layout.slot
+    slot_at, device = slot_and_device
     context, module, content, _, total = _USED.unpack_from(
-        data, slot + shape.used + device * shape.stride
+        data, slot_at + slot_layout.used + device * slot_layout.stride
     )
     utilization = None
-    if shape.utilization is not None:
-        at = slot + shape.utilization + device * shape.utilization_stride + SM_UTIL_AT
+    if slot_layout.utilization is not None:
+        at = (
+            slot_at + slot_layout.utilization + device * slot_layout.utilization_stride + SM_UTIL_AT
+        )
         utilization = _U64.unpack_from(data, at)[0]
     return DeviceUse(
         total=total, context=context, module=module, data=content, utilization=utilization
@@ -193,29 +193,25 @@ def _use(layout: Layout, data: bytes, slot_and_device: tuple[int, int]) -> Devic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuTotals:
-    """What a container's live processes use of one GPU, in bytes and percent.
-
-    ``corrupt`` counts figures that no GPU of this size could have reached.
-    """
+    """What a container's live processes use of one GPU, in bytes."""
 
     total: int = 0
     context: int = 0
     module: int = 0
     data: int = 0
-    utilization: int | None = None
-    corrupt: int = 0
+    utilization: int | None = None  # percent of compute
+    corrupt: int = 0  # totals larger than the GPU, which count as 0
 
 
 def totals(
-    region: Region, sizes: Mapping[str, int], alive: Callable[[RegionSlot], bool]
+    region: Region, sizes: Mapping[str, int], is_alive: Callable[[RegionSlot], bool]
 ) -> dict[str, GpuTotals]:
-    """Add up by GPU what live processes use of those in *sizes* (bytes).
+    """Return by GPU the sum of what live processes use; *sizes* are the GPUs' bytes.
 
-    A library that frees what it counted twice underflows to nearly 2**64; a figure beyond the
-    GPU's size counts as 0. A name that is not in *sizes*, or the second of its kind, is the
-    tenant's invention.
+    A library that frees memory twice underflows to nearly 2**64, so a value larger than the GPU
+    counts as 0. A name that is not in *sizes*, or occurs again, is not believed.
     """
-    slots = [slot for slot in region.slots if alive(slot)]
+    slots = [slot for slot in region.slots if is_alive(slot)]
     totals_by_gpu: dict[str, GpuTotals] = {}
     for device, uuid in enumerate(region.uuids):
         if uuid is not None and uuid in sizes and uuid not in totals_by_gpu:

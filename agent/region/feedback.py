@@ -1,8 +1,8 @@
 """Feedback: which containers of a GPU may launch kernels, and whose compute limit applies.
 
-The library of each container looks at two words of its region. While the recent kernel is below
-0 its launches wait; where the utilization switch is 0 its compute limit does not hold, so that a
-container that is alone may use what nobody else asks for.
+The library of each container reads two words of its region. While the recent kernel is below 0,
+its launches wait. While the utilization switch is 0, its compute limit does not apply, so that a
+container without competitors may use the whole GPU.
 """
 
 from collections import Counter
@@ -27,58 +27,57 @@ SWITCH_READ_AT_EVERY_LAUNCH: Final = frozenset("ABC")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharingContainer:
-    """A container that shares GPUs.
-
-    Its ``priority`` is what admission let it have, never what the region says: its tenant writes
-    there too. ``live`` says that it has a process.
-    """
+    """A container that shares GPUs."""
 
     gpus: frozenset[str]
-    priority: Priority
+    priority: Priority  # as admitted, never as in the region, which the tenant can write
     region: Region
-    live: bool
+    live: bool  # whether it has a process
 
 
 @dataclass(frozen=True, slots=True)
 class RegionFlags:
     """What to set in one region."""
 
-    switch: int
-    recent: int
+    switch: int  # utilization switch
+    recent: int  # recent kernel
 
 
 def flags_by_container(
     containers: Mapping[str, SharingContainer], *, now: float
 ) -> dict[str, RegionFlags]:
-    """Return what to set in the region of each task, at *now* in Unix seconds."""
+    """Return what to set in the region of each container, at *now* in Unix seconds."""
     active = Counter(
-        (gpu, task.priority)
-        for task in containers.values()
-        if _is_active(task, now)
-        for gpu in task.gpus
+        (gpu, container.priority)
+        for container in containers.values()
+        if _is_active(container, now)
+        for gpu in container.gpus
     )
     first_priority = {
         gpu: min(p for g, p in active if g == gpu) for gpu in {gpu for gpu, _ in active}
     }
     flags = {}
-    for key, task in containers.items():
-        held_back = any(first_priority.get(gpu, task.priority) < task.priority for gpu in task.gpus)
-        contended = held_back or any(active[gpu, task.priority] > 1 for gpu in task.gpus)
-        limited = contended or task.region.layout.name not in SWITCH_READ_AT_EVERY_LAUNCH
+    for key, container in containers.items():
+        held_back = any(
+            first_priority.get(gpu, container.priority) < container.priority
+            for gpu in container.gpus
+        )
+        contended = held_back or any(active[gpu, container.priority] > 1 for gpu in container.gpus)
+        limited = contended or container.region.layout.name not in SWITCH_READ_AT_EVERY_LAUNCH
         flags[key] = RegionFlags(
             switch=LIMITS_ON if limited else LIMITS_OFF,
-            recent=BLOCKED if held_back else _counted_down(task.region),
+            recent=BLOCKED if held_back else _next_recent_kernel(container.region),
         )
     return flags
 
 
 def _is_active(container: SharingContainer, now: float) -> bool:
-    """Say whether a task has launched a kernel of late; a time to come is an invention."""
+    """Say whether a container launched a kernel recently; a future time is not believed."""
     last = container.region.last_kernel
     launched = last is not None and -ACTIVE_SECONDS <= now - last <= ACTIVE_SECONDS
-    return container.live and (launched or container.region.recent_kernel > 1)
+    return container.live and (launched or container.region.recent_kernel >= LAUNCHED)
 
 
-def _counted_down(region: Region) -> int:
-    """Return the next recent kernel: the library sets 2 at a launch, and it is counted down."""
+def _next_recent_kernel(region: Region) -> int:
+    """Return the next recent kernel: the library sets 2 at a launch, the agent counts down."""
     return min(max(RELEASED, region.recent_kernel - 1), LAUNCHED - 1)

@@ -8,14 +8,18 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-MAGIC: Final = 19920718  # the first four bytes, written last: 0 is a region in the making
+MAGIC: Final = 19920718  # i32 at MAGIC_AT, written last: 0 is a region that is being created
 MOST_DEVICES: Final = 16
 MOST_PROCESSES: Final = 1024
 UUID_SIZE: Final = 96
 SEMAPHORE_SIZE: Final = 32
-VERSIONS_AT: Final = 4  # two u32, where a layout has them
+MAGIC_AT: Final = 0
+VERSIONS_AT: Final = 4  # two u32, major and minor, where a layout has them
+I32_SIZE: Final = 4
+U64_SIZE: Final = 8
 # Offsets in one process's slot (hami-core, multiprocess_memory_limit.h, shrreg_proc_slot_t).
-NODE_PID_AT: Final = 4  # i32, after the container's own number of the process
+OWN_PID_AT: Final = 0  # i32: the pid in the container
+NODE_PID_AT: Final = 4  # i32: the pid on the node
 # Offset in one device's utilization record: u64 dec_util, enc_util, sm_util (device_util_t there).
 SM_UTIL_AT: Final = 16
 RUNNING: Final = 1  # status of a slot whose process is not suspended
@@ -32,43 +36,32 @@ class Tail(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSlot:
-    """One process's record: the offsets in it of arrays that count devices.
-
-    The container's own number of the process is at 0, the node's at 4. Of ``used``, five u64 are
-    context, module and data size, a spare and the total; ``stride`` is from one device to the
-    next. ``utilization`` has three u64, of which the last is compute; ``None`` where there is none.
-    """
+    """The record of one process: its size, and offsets in it."""
 
     size: int
-    used: int
-    stride: int
-    utilization: int | None
+    used: int  # array by device: five u64 (context, module, data, offset and total size)
+    stride: int  # from one device's element of ``used`` to the next
+    utilization: int | None  # array by device: three u64, see SM_UTIL_AT; None: there is none
     utilization_stride: int = 48
-    status: int
+    status: int  # i32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """One generation: its offsets, and by what a file is known to be of it.
-
-    ``size`` is the file's, which is the region's and one byte more. ``version`` is ``None`` where
-    the generation has none. From ``process_count`` on stand four i32: how many slots are taken, the
-    utilization switch, the recent kernel and the priority; then the last kernel's time as u64,
-    where there is one.
-    """
+    """One generation: its offsets, and the size and version that identify it."""
 
     name: str
-    size: int
-    version: tuple[int, int] | None
+    size: int  # of the file: one byte more than the region
+    version: tuple[int, int] | None  # None: the generation has no version words
     semaphores: tuple[int, ...]
-    device_count: int
-    uuids: int
-    memory_limits: int
-    core_limits: int
-    slots: int
+    device_count: int  # u64
+    uuids: int  # array of MOST_DEVICES names of UUID_SIZE bytes
+    memory_limits: int  # array of MOST_DEVICES u64, bytes
+    core_limits: int  # array of MOST_DEVICES u64, percent
+    slots: int  # array of MOST_PROCESSES records
     slot: ProcessSlot
-    process_count: int
-    last_kernel: int | None
+    process_count: int  # the four i32 of Tail
+    last_kernel: int | None  # u64, Unix seconds; None: there is none
 
     @property
     def region_size(self) -> int:
@@ -77,18 +70,21 @@ class Layout:
 
     @property
     def utilization_switch(self) -> int:
-        """Return where the switch of compute limits is."""
-        return self.process_count + 4
+        """Return the offset of the switch of compute limits."""
+        return self._tail_field("utilization_switch")
 
     @property
     def recent_kernel(self) -> int:
-        """Return where launches are marked, and blocked."""
-        return self.process_count + 8
+        """Return the offset of the word that marks launches, and blocks them."""
+        return self._tail_field("recent_kernel")
 
     @property
     def priority(self) -> int:
-        """Return where the priority is."""
-        return self.process_count + 12
+        """Return the offset of the priority."""
+        return self._tail_field("priority")
+
+    def _tail_field(self, name: str) -> int:
+        return self.process_count + I32_SIZE * Tail._fields.index(name)
 
 
 _LAYOUT_A: Final = Layout(
@@ -105,7 +101,7 @@ _LAYOUT_A: Final = Layout(
     process_count=804664,
     last_kernel=None,
 )
-# The same header before larger slots.
+# The same header, followed by larger slots.
 _LAYOUT_B: Final = replace(
     _LAYOUT_A,
     name="B",
@@ -143,8 +139,8 @@ _LAYOUT_D: Final = Layout(
     process_count=2008928,
     last_kernel=2008944,
 )
-# What D put between others stands in spare room here, so that all is where C has it.
+# The fields that D inserted are in padding here, so that all offsets are those of C.
 _LAYOUT_E: Final = replace(_LAYOUT_C, name="E", version=(1, 2), semaphores=(24, 2008920))
 LAYOUTS: Final = (_LAYOUT_A, _LAYOUT_B, _LAYOUT_C, _LAYOUT_D, _LAYOUT_E)
 BY_NAME: Final = MappingProxyType({layout.name: layout for layout in LAYOUTS})
-SEEDED: Final = _LAYOUT_E  # what the library that the agent installs works with
+SEEDED: Final = _LAYOUT_E  # the layout of the library that the agent installs

@@ -23,20 +23,20 @@ _INSTALLED_BY_AGENT: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """The library is on the node, in file ``name``."""
+    """The library is installed on the node."""
 
-    name: str
+    name: str  # of its file
 
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """There is no library to install, or no place for it: containers cannot be limited."""
+    """The library cannot be installed, so that containers cannot be limited."""
 
     why: str
 
 
 def install(root: Path, source: Path = SOURCE) -> Installed | Absent:
-    """Install *source* below *root*, the node's ``/``; twice is once."""
+    """Install *source* below *root*, the node's ``/``; repeating it changes nothing."""
     try:
         content = source.read_bytes() if source.stat().st_size <= LARGEST else b""
     except OSError as error:
@@ -88,7 +88,7 @@ def sweep(root: Path, installed: Installed) -> tuple[str, ...]:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Make *path* a file of *content*; one that is, stays as it is."""
+    """Make *path* a file of *content*, atomically; a file with this content is kept."""
     with suppress(FileNotFoundError):
         if not path.is_symlink() and path.read_bytes() == content:
             return
@@ -105,7 +105,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _link(file: Path, link: Path) -> None:
-    """Let *link* stand for *file*, and for nothing in between."""
+    """Make *link* a hard link of *file*, atomically."""
     with suppress(FileNotFoundError):
         if not link.is_symlink() and link.samefile(file):
             return
@@ -115,7 +115,7 @@ def _link(file: Path, link: Path) -> None:
 
 
 def _unfinished_path(path: Path) -> Path:
-    """Return a name beside *path* that :func:`sweep` finds if we are killed meanwhile."""
+    """Return a name next to *path* that :func:`sweep` removes if the agent is killed."""
     return path.with_name(f"{NAME}.{secrets.token_hex(4)}.unfinished")
 
 
@@ -127,13 +127,15 @@ _SIMULATED_CONTENT: Final = b"simulated GPUs need no library\n"
 def install_from(root: Path, folder: Path) -> Installed | Absent:
     """Install the library of *folder*, whose name may carry a version, below *root*."""
     paths = [
-        path for place in ("", _PUBLISHED_IN) for path in sorted((folder / place).glob(f"{NAME}*"))
+        path
+        for subfolder in ("", _PUBLISHED_IN)
+        for path in sorted((folder / subfolder).glob(f"{NAME}*"))
     ]
     return install(root, paths[0] if paths else folder / NAME)
 
 
 def install_simulated(root: Path) -> Installed | Absent:
-    """Put files in place that containers can mount and that act on nothing."""
+    """Install files that containers can mount and that have no effect."""
     folder = root / LIBRARY_DIRECTORY.lstrip("/")
     try:
         folder.mkdir(0o755, parents=True, exist_ok=True)

@@ -38,11 +38,11 @@ from allocator.catalog.injection import REGIONS_DIRECTORY
 from allocator.model.request import Mode
 
 FILE: Final = "vgpu.cache"
-VACATE_CHECKS: Final = 80  # at processes that should be gone
+VACATE_CHECKS: Final = 80  # of processes that should have ended
 VACATE_INTERVAL: Final = 0.25  # seconds between them; all together less than kubelet's 30
 MOST_PIDS_NAMED: Final = 8  # processes named in a refusal
 TICK: Final = 1.0  # seconds; far more than one of the kernel's clock
-UNKNOWN_KEPT: Final = 300.0  # seconds that a directory of nobody known is kept
+UNKNOWN_POD_GRACE: Final = 300.0  # seconds that the directory of an unknown pod is kept
 _UNFINISHED: Final = ".seed-"
 _DIRECTORY_MODE: Final = 0o755
 _FILE_MODE: Final = 0o666  # containers run as any user, and all of them write
@@ -51,7 +51,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionReading:
-    """One file of a container's directory, and what it says."""
+    """One file of a container's directory, and its content."""
 
     name: str
     region: Region | Unreadable
@@ -65,9 +65,9 @@ def limits_of(share: Share) -> tuple[Limit, ...]:
 
 def semaphore() -> bytes:
     """Return a process-shared semaphore of value 1 as this machine's C library makes it."""
-    made = ctypes.create_string_buffer(SEMAPHORE_SIZE)
-    ctypes.CDLL(None).sem_init(made, 1, 1)
-    return made.raw
+    buffer = ctypes.create_string_buffer(SEMAPHORE_SIZE)
+    ctypes.CDLL(None).sem_init(buffer, 1, 1)
+    return buffer.raw
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class _Directory:
 
 
 class RegionFiles:
-    """Keeps the directories below *root*; *now* gives Unix seconds."""
+    """Keeps the directories below *root*; *now* returns Unix seconds."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class RegionFiles:
 
     def _seed(self, share: Share) -> str:
         owner = share.owner
-        name = _name(owner.uid, owner.container)
+        name = _directory_name(owner.uid, owner.container)
         library = self._library
         why = library.why if isinstance(library, Absent) else missing_reason(self._root, library)
         if why:
@@ -134,13 +134,13 @@ class RegionFiles:
             raise NotYetError("libvgpu.so cannot use the semaphores of the agent's C library")
         try:
             seed = seed_region(limits_of(share), priority=share.priority, now=int(self._now()))
-            with self._base_directory() as top:
+            with self._base_directory() as base_fd:
                 with suppress(FileExistsError):
-                    os.mkdir(name, _DIRECTORY_MODE, dir_fd=top)
-                with safe_files.directory(name, at=top) as here:
-                    os.fchmod(here, _DIRECTORY_MODE)
-                    if not self._repair_live(here, share):
-                        _replace_region(here, top, seed)
+                    os.mkdir(name, _DIRECTORY_MODE, dir_fd=base_fd)
+                with safe_files.directory(name, at=base_fd) as directory_fd:
+                    os.fchmod(directory_fd, _DIRECTORY_MODE)
+                    if not self._repair_live(directory_fd, share):
+                        _replace_region(directory_fd, base_fd, seed)
         except UnlimitedError as error:
             raise NotYetError(
                 f'container "{owner.container}" cannot be limited: {error}'
@@ -154,14 +154,14 @@ class RegionFiles:
         """Return the regions in a container's directory, that of the agent first.
 
         More than one is there when a program of the tenant made its own. Not to be called from two
-        threads, nor beside :meth:`collect`.
+        threads, nor while :meth:`collect` runs.
         """
-        place = uid, container
+        key = uid, container
         try:
             path = self._path(uid, container)
-            readers = self._readers_of(place, path)
+            readers = self._readers_of(key, path)
         except (OSError, NotYetError):
-            self._close_readers([place])
+            self._close_readers([key])
             return ()
         return tuple(
             RegionReading(name=name, region=reader.read(f"{path}/{name}"))
@@ -175,9 +175,9 @@ class RegionFiles:
         if isinstance(reading.region, Unreadable):
             return False
         try:
-            with safe_files.directory(self._path(uid, container)) as here:
+            with safe_files.directory(self._path(uid, container)) as directory_fd:
                 layout = reading.region.layout
-                return safe_files.amend(reading.name, here, layout=layout, writes=writes)
+                return safe_files.amend(reading.name, directory_fd, layout=layout, writes=writes)
         except (OSError, NotYetError):
             return False
 
@@ -191,108 +191,116 @@ class RegionFiles:
         self._live = frozenset(live)
         self._close_readers([place for place in self._directories if place[0] not in live])
         try:
-            with self._base_directory() as top:
-                names = [name for name in safe_files.file_names(top) if _uid(name) not in live]
-                self._ended &= {_uid(name) for name in names}
+            with self._base_directory() as base_fd:
+                names = [
+                    name
+                    for name in safe_files.file_names(base_fd)
+                    if _uid_of_directory(name) not in live
+                ]
+                self._ended &= {_uid_of_directory(name) for name in names}
                 to_remove = [
-                    n for n in names if _uid(n) in self._ended or self._is_abandoned(n, top)
+                    n
+                    for n in names
+                    if _uid_of_directory(n) in self._ended or self._is_abandoned(n, base_fd)
                 ]
                 if to_remove:
-                    inhabited = {
+                    uids_with_processes = {
                         one.cgroup.uid for one in self._processes.pod_processes() if one.cgroup
                     }
-                    to_remove = [name for name in to_remove if _uid(name) not in inhabited]
+                    to_remove = [
+                        name
+                        for name in to_remove
+                        if _uid_of_directory(name) not in uids_with_processes
+                    ]
                 for name in to_remove:
-                    safe_files.quarantine(name, at=top, quarantine_fd=top)
-                safe_files.purge_quarantine(top)
+                    safe_files.quarantine(name, at=base_fd, quarantine_fd=base_fd)
+                safe_files.purge_quarantine(base_fd)
         except OSError as error:
             log.warning("region cleanup failed", why=str(error))
             return ()
         return tuple(sorted(name for name in to_remove if "_" in name))
 
-    def _readers_of(
-        self, place: tuple[str, str], path: str
-    ) -> Mapping[str, safe_files.RegionReader]:
+    def _readers_of(self, key: tuple[str, str], path: str) -> Mapping[str, safe_files.RegionReader]:
         """Return readers by the names in a directory, which is listed again where it changed."""
         status = os.stat(path, follow_symlinks=False)  # noqa: PTH116 -- a Path costs more
         # A change within one tick of the kernel's clock after another bears the same time.
         settled = self._now() - status.st_ctime > TICK
         version = (status.st_ino, status.st_ctime_ns) if settled else None
-        known = self._directories.get(place)
+        known = self._directories.get(key)
         if known is not None and version is not None and known.version == version:
             return known.readers
-        with safe_files.directory(path) as here:
-            names = safe_files.region_names(here, FILE)
+        with safe_files.directory(path) as directory_fd:
+            names = safe_files.region_names(directory_fd, FILE)
         before = {} if known is None else known.readers
         for name in before.keys() - set(names):
             before[name].close()
         readers = {name: before.get(name) or safe_files.RegionReader() for name in names}
-        self._directories[place] = _Directory(version, readers)
+        self._directories[key] = _Directory(version, readers)
         return readers
 
-    def _close_readers(self, places: Iterable[tuple[str, str]]) -> None:
-        for place in places:
-            known = self._directories.pop(place, None)
-            for reader in known.readers.values() if known is not None else ():
+    def _close_readers(self, keys: Iterable[tuple[str, str]]) -> None:
+        for key in keys:
+            directory = self._directories.pop(key, None)
+            for reader in directory.readers.values() if directory is not None else ():
                 reader.close()
 
     @contextmanager
     def _base_directory(self) -> Iterator[int]:
         Path(self._base).mkdir(_DIRECTORY_MODE, parents=True, exist_ok=True)
-        with safe_files.directory(self._base) as top:
-            yield top
+        with safe_files.directory(self._base) as base_fd:
+            yield base_fd
 
     def _path(self, uid: str, container: str) -> str:
-        return f"{self._base}/{_name(uid, container)}"
+        return f"{self._base}/{_directory_name(uid, container)}"
 
-    def _repair_live(self, here: int, share: Share) -> bool:
-        """Set a region right that is in use, and say whether there is one."""
-        region = safe_files.read(FILE, here)
+    def _repair_live(self, directory_fd: int, share: Share) -> bool:
+        """Correct the limits of a region in use, and say whether there is one."""
+        region = safe_files.read(FILE, directory_fd)
         if isinstance(region, Unreadable) or not region.slots or region.layout is not SEEDED:
             return False
-        inode = os.stat(FILE, dir_fd=here, follow_symlinks=False).st_ino
+        inode = os.stat(FILE, dir_fd=directory_fd, follow_symlinks=False).st_ino
         if not self._processes.is_mapped(self._residents_of(share.owner.uid), inode):
             return False
         writes = limit_corrections(region, limits_of(share))
-        return safe_files.amend(FILE, here, layout=region.layout, writes=writes)
+        return safe_files.amend(FILE, directory_fd, layout=region.layout, writes=writes)
 
     def _residents_of(self, uid: str) -> tuple[Resident, ...]:
         residents = self._processes.pod_processes()
         return tuple(one for one in residents if one.cgroup is not None and one.cgroup.uid == uid)
 
-    def _is_abandoned(self, name: str, top: int) -> bool:
-        """Say whether nobody has changed a directory for long; this time no tenant can set."""
+    def _is_abandoned(self, name: str, base_fd: int) -> bool:
+        """Say whether a directory is unchanged for long, by a time that tenants cannot set."""
         with suppress(OSError):
-            changed = os.stat(name, dir_fd=top, follow_symlinks=False).st_ctime
-            return self._now() - changed > UNKNOWN_KEPT
+            changed = os.stat(name, dir_fd=base_fd, follow_symlinks=False).st_ctime
+            return self._now() - changed > UNKNOWN_POD_GRACE
         return False
 
 
-def _name(uid: str, container: str) -> str:
-    """Return a directory's name; raises NotYetError for what is no name of one pod's container."""
+def _directory_name(uid: str, container: str) -> str:
+    """Return a directory's name; raises NotYetError for an invalid uid or container name."""
     name = f"{uid}_{container}"
     if not uid or not container or "/" in name or "\0" in name or name.startswith("."):
         raise NotYetError(f"{name!r} is not the directory of a container")
     return name
 
 
-def _uid(name: str) -> str:
+def _uid_of_directory(name: str) -> str:
     return name.partition("_")[0]
 
 
-def _replace_region(here: int, top: int, seed: Seed) -> None:
-    """Give a directory its region whole: it is written where no tenant can reach it."""
-    _remove_regions(here, top)
+def _replace_region(directory_fd: int, base_fd: int, seed: Seed) -> None:
+    """Move a new region into a directory; it is written where no tenant can reach it."""
+    _remove_regions(directory_fd, base_fd)
     unfinished = f"{_UNFINISHED}{secrets.token_hex(8)}"
-    safe_files.create(unfinished, top, seed, mode=_FILE_MODE)
-    os.rename(unfinished, FILE, src_dir_fd=top, dst_dir_fd=here)
+    safe_files.create(unfinished, base_fd, seed, mode=_FILE_MODE)
+    os.rename(unfinished, FILE, src_dir_fd=base_fd, dst_dir_fd=directory_fd)
 
 
-def _remove_regions(here: int, top: int) -> None:
-    """Remove the regions of ended processes, and a directory that stands in the way."""
-    for name in safe_files.region_names(here, FILE):
+def _remove_regions(directory_fd: int, base_fd: int) -> None:
+    """Remove the regions of ended processes, and directories with their names."""
+    for name in safe_files.region_names(directory_fd, FILE):
         with suppress(FileNotFoundError):
-            if stat.S_ISDIR(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode):
-                safe_files.quarantine(name, at=here, quarantine_fd=top)
+            if stat.S_ISDIR(os.stat(name, dir_fd=directory_fd, follow_symlinks=False).st_mode):
+                safe_files.quarantine(name, at=directory_fd, quarantine_fd=base_fd)
             else:
-                os.unlink(name, dir_fd=here)
+                os.unlink(name, dir_fd=directory_fd)

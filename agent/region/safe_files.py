@@ -37,12 +37,12 @@ _CREATE_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O
 
 
 class RefusedError(OSError):
-    """The name does not stand for a regular file of its own."""
+    """The name is not that of a regular file with one name."""
 
 
 @contextmanager
 def directory(path: str, *, at: int | None = None) -> Iterator[int]:
-    """Open a directory that is no link; raises ``OSError``."""
+    """Open a directory that is not a link; raises ``OSError``."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(path, flags, dir_fd=at)
     try:
@@ -61,7 +61,7 @@ def _regular_file(name: str, at: int, flags: int) -> Iterator[int]:
 
 
 def _open_regular(name: str, at: int | None, flags: int) -> int:
-    """Open a regular file with one name; what it is, is known before it is opened for use."""
+    """Open a regular file with one name; its type is checked before it is opened for use."""
     handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
     try:
         _check_regular(os.fstat(handle))
@@ -71,7 +71,7 @@ def _open_regular(name: str, at: int | None, flags: int) -> int:
 
 
 def _check_regular(status: os.stat_result) -> None:
-    """Raise RefusedError for what is no regular file, or has a second name."""
+    """Raise RefusedError if it is not a regular file, or has a second name."""
     if not stat.S_ISREG(status.st_mode):
         raise RefusedError(f"not a regular file: type {stat.filemode(status.st_mode)[0]!r}")
     if status.st_nlink != 1:
@@ -79,20 +79,20 @@ def _check_regular(status: os.stat_result) -> None:
 
 
 def file_names(at: int, *, most: int | None = None) -> tuple[str, ...]:
-    """Return the names in a directory, in no order, at *most* so many."""
+    """Return at *most* so many names in a directory, unordered."""
     with os.scandir(at) as entries:
         return tuple(entry.name for entry in islice(entries, most))
 
 
 def region_names(at: int, first: str) -> tuple[str, ...]:
     """Return the names of regions in a directory: *first*, there or not, then some others."""
-    some = sorted(file_names(at, most=MOST_NAMES))
-    others = (name for name in some if name.endswith(SUFFIX) and name != first)
+    names = sorted(file_names(at, most=MOST_NAMES))
+    others = (name for name in names if name.endswith(SUFFIX) and name != first)
     return (first, *islice(others, MOST_OTHER_REGIONS))
 
 
 class RegionReader:
-    """A region file that is looked at again and again; opened anew when another has its name."""
+    """A region file that is read repeatedly; opened anew when another file has its name."""
 
     def __init__(self) -> None:
         """Open nothing yet."""
@@ -102,7 +102,7 @@ class RegionReader:
         self._region: Region | Unreadable | None = None
 
     def read(self, path: str) -> Region | Unreadable:
-        """Return what the file at *path* says now: the very same value while it does not change."""
+        """Return the region in the file at *path*; the same object while it does not change."""
         try:
             status = os.stat(path, follow_symlinks=False)  # noqa: PTH116 -- a Path costs more
             _check_regular(status)
@@ -119,7 +119,7 @@ class RegionReader:
             return Unreadable(str(error.args[0] if error.errno is None else error.strerror))
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._fd is not None:
             os.close(self._fd)
         self._fd = self._windows = self._region = None
@@ -145,7 +145,7 @@ def read(name: str, at: int) -> Region | Unreadable:
 
 
 def _read_windows(fd: int, size: int) -> tuple[Layout, RegionBytes] | Unreadable:
-    """Read what is needed of an open file, by the layout that its beginning and size tell."""
+    """Read the parts of an open file that its layout needs; beginning and size identify it."""
     header = os.pread(fd, _LONGEST_HEADER, 0)
     layout = layout_of(size, header[:IDENTIFYING_BYTES])
     if isinstance(layout, Unreadable):
@@ -213,11 +213,11 @@ def purge_quarantine(quarantine_fd: int) -> None:
     ]:
         for folder in folders:
             try:
-                with directory(folder, at=quarantine_fd) as here:
-                    for name in file_names(here, most=MOST_REMOVED):
+                with directory(folder, at=quarantine_fd) as folder_fd:
+                    for name in file_names(folder_fd, most=MOST_REMOVED):
                         if next(budget) >= MOST_REMOVED:
                             return
-                        quarantine(name, at=here, quarantine_fd=quarantine_fd)
+                        quarantine(name, at=folder_fd, quarantine_fd=quarantine_fd)
                 os.rmdir(folder, dir_fd=quarantine_fd)
             except OSError as error:
                 stuck.add(folder)

@@ -12,19 +12,21 @@ from typing import Final
 from agent.region.decode import Region
 from agent.region.layout import (
     MAGIC,
+    MAGIC_AT,
     MOST_DEVICES,
     NODE_PID_AT,
     SEEDED,
     SEMAPHORE_SIZE,
+    U64_SIZE,
     VERSIONS_AT,
 )
 from allocator.model.request import Priority
 
 # A process-shared glibc semaphore of value 1, on 64-bit machines (glibc 2.21 and later).
 SEMAPHORE: Final = struct.pack("<QI", 1, 0x80).ljust(SEMAPHORE_SIZE, b"\0")
-NO_LIMIT: Final = 100  # percent: the library's own word for compute without a limit
+NO_LIMIT: Final = 100  # percent: the library takes it for compute without a limit
 LIMITS_ON: Final = 1
-LAUNCHED: Final = 2  # what the library stores as recent kernel at every launch it limits
+LAUNCHED: Final = 2  # recent kernel that the library stores at every launch that it limits
 _U64_PER_DEVICE: Final = struct.Struct(f"<{MOST_DEVICES}Q")
 _TAIL: Final = struct.Struct("<iiiiQ")
 _U64: Final = struct.Struct("<Q")
@@ -33,22 +35,22 @@ _I32: Final = struct.Struct("<i")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seed:
-    """A region to be written: a file of *size* bytes, zero but for *parts*, in this order."""
+    """A region to be written; all other bytes are zero."""
 
-    size: int
-    parts: tuple[tuple[int, bytes], ...]
+    size: int  # of the file
+    parts: tuple[tuple[int, bytes], ...]  # offsets and bytes, in the order of writing
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What one device of a container may be used: bytes, and percent of compute (0: no limit)."""
+    """The limits of one device of a container."""
 
-    memory: int
-    cores: int
+    memory: int  # bytes
+    cores: int  # percent of compute; 0: no limit
 
 
 class UnlimitedError(ValueError):
-    """A region that would not limit what it is meant to limit."""
+    """A region with these limits would not limit its container."""
 
 
 def seed_region(
@@ -56,9 +58,8 @@ def seed_region(
 ) -> Seed:
     """Return the region of a container with *limits* by device, at *now* in Unix seconds.
 
-    Devices get their names from the library.
-    Raises :class:`UnlimitedError` for a memory limit of 0, which the library takes for none, or
-    for more devices than it knows.
+    The library fills in the names of devices. Raises :class:`UnlimitedError` for a memory limit of
+    0, which the library takes for none, and for more devices than it supports.
     """
     if not 0 < len(limits) <= MOST_DEVICES:
         raise UnlimitedError(f"{len(limits)} devices, expected 1 to {MOST_DEVICES}")
@@ -78,13 +79,13 @@ def seed_region(
             (layout.memory_limits, _U64_PER_DEVICE.pack(*memory)),
             (layout.core_limits, _U64_PER_DEVICE.pack(*cores)),
             (layout.process_count, tail),
-            (0, struct.pack("<i", MAGIC)),
+            (MAGIC_AT, _I32.pack(MAGIC)),
         ),
     )
 
 
 def limit_arrays(limits: Sequence[Limit]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the memory and the core limits, 16 each, of a region that has *limits*."""
+    """Return the arrays of memory and core limits in a region that has *limits*."""
     rest = MOST_DEVICES - len(limits)
     cores = [limit.cores or NO_LIMIT for limit in limits]
     return (*(limit.memory for limit in limits), *[0] * rest), (*cores, *[NO_LIMIT] * rest)
@@ -92,38 +93,36 @@ def limit_arrays(limits: Sequence[Limit]) -> tuple[tuple[int, ...], tuple[int, .
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Bytes for offset *at* of a region that somebody else changes too.
+    """Bytes to be written into a region that its container changes too."""
 
-    They are written only where they come right *after* those bytes.
-    """
-
-    at: int
+    at: int  # offset
     data: bytes
-    after: bytes = b""
+    after: bytes = b""  # written only if the region has these bytes right before the offset
 
 
 def limit_corrections(region: Region, limits: Sequence[Limit]) -> tuple[Write, ...]:
-    """Return what to write where, so that *region* limits its container as promised.
+    """Return the writes that make *region* limit its container as promised.
 
-    Only the devices that were promised count: what an older library wrote for others says
-    nothing. Compute without a limit may be written as 0 too.
+    Only promised devices count: an older library may have written any value for others. Compute
+    without a limit may be stored as 0 too.
     """
     layout = region.layout
     memory, cores = limit_arrays(limits)
     writes = []
     for k in range(len(limits)):
         if region.limits[k] != memory[k]:
-            writes.append(Write(layout.memory_limits + 8 * k, _U64.pack(memory[k])))
+            writes.append(Write(layout.memory_limits + U64_SIZE * k, _U64.pack(memory[k])))
         if (region.cores[k] or NO_LIMIT) != cores[k]:
-            writes.append(Write(layout.core_limits + 8 * k, _U64.pack(cores[k])))
+            writes.append(Write(layout.core_limits + U64_SIZE * k, _U64.pack(cores[k])))
     return tuple(writes)
 
 
 def node_pid_writes(region: Region, processes: Mapping[int, int]) -> tuple[Write, ...]:
-    """Return what writes each process's pid on the node into its slot; *processes* are by own pid.
+    """Return the writes of each process's node pid into its slot.
 
-    It limits no compute of a process whose number it does not know, and finds out by itself only
-    where no neighbour starts at the same moment. A slot is written as long as it is the process's.
+    *processes* are pids on the node by pids in the container. The library limits no compute of a
+    process whose node pid it does not know, and finds it out by itself only if no neighbour starts
+    at the same moment. A slot is written only while it still belongs to the process.
     """
     layout = region.layout
     return tuple(
@@ -138,7 +137,7 @@ def node_pid_writes(region: Region, processes: Mapping[int, int]) -> tuple[Write
 
 
 def flag_writes(region: Region, *, switch: int, recent: int) -> tuple[Write, ...]:
-    """Return what sets the utilization switch and the recent kernel."""
+    """Return the writes that set the utilization switch and the recent kernel."""
     layout = region.layout
     wanted = (
         (layout.utilization_switch, region.utilization_switch, switch),

@@ -31,7 +31,7 @@ from agent.node.status_controller import StatusController, StatusFacts
 from agent.region.library_files import Absent, Installed, install_from, install_simulated, sweep
 from agent.region.region_files import RegionFiles
 from agent.serve.device_plugin import DevicePluginService, Paths, PluginServices
-from agent.serve.http import Answers, serve_http
+from agent.serve.http import HttpAnswers, serve_http
 from agent.serve.monitor_view import Evictor, MonitorView
 from agent.serve.node_events import REPORTER, NodeEvents
 from agent.serve.options import AgentOptions, DriverKind, boot_of, nvml_driver, simulated_driver
@@ -49,16 +49,14 @@ log = structlog.get_logger(__name__)
 
 
 class AgentParts:
-    """The parts of one agent; none of them does anything by itself."""
+    """The parts of one agent; none of them runs by itself."""
 
     def __init__(self, options: AgentOptions, client: Client) -> None:
-        """Open what is the node's; raises OSError, FleetError or JournalInUseError."""
+        """Open the node's files; raises OSError, FleetError or JournalInUseError."""
         root = options.root
         self._options = options
         self.boot = boot_of(root)
-        state = root / STATE_DIRECTORY
-        state.mkdir(parents=True, exist_ok=True)
-        self.paths = Paths(root=root, kubelet=options.kubelet, state=state)
+        self.paths = self._paths()
         self.node_informer = NodeInformer(client, options.node, options.namespace)
         self.recorder = Recorder(client, controller=REPORTER, instance=options.node)
         self.node_events = NodeEvents(self._node, self.recorder.record)
@@ -70,20 +68,15 @@ class AgentParts:
         self.hardware_informer = HardwareInformer(
             self.driver_thread, hardware_listeners, policy=HealthPolicy(xids=options.xids)
         )
-        self.journal = Journal(state / "mig.journal", boot=self.boot)
-        for damage in self.journal.damage:
-            log.warning("damaged line in the MIG journal", what=damage)
-        self.metrics = AgentMetrics(
-            version=self.version,
-            snapshot=lambda: self.monitor.snapshot,
-            hung=lambda: 0.0 if (hung := self.driver_thread.hung_call) is None else hung.seconds,
-            old=lambda: self.node_informer.settings.plugin_metrics,
-        )
+        self.journal = self._journal()
+        self.metrics = self._metrics()
         self.instances = InstancesController(
             self._mig_services(), changed=self.hardware_informer.refresh
         )
         self.hardware_informer.instances = self.instances
-        facts = StatusFacts(self.boot, lambda: self.hardware_informer.hardware, self.alive)
+        facts = StatusFacts(
+            self.boot, lambda: self.hardware_informer.hardware, self.uids_with_processes
+        )
         self.status_controller = StatusController(client, self.node_informer, facts)
         self.capacity_controller = CapacityController(
             client,
@@ -91,24 +84,20 @@ class AgentParts:
             lambda: self.hardware_informer.hardware,
             version=self.version,
         )
-        library = (
-            install_simulated(root) if self._is_simulated else install_from(root, options.library)
-        )
-        if isinstance(library, Absent):
-            log.warning("hami-core unavailable on this node", why=library.why)
+        library = self._library()
         self.regions = RegionFiles(root, self.processes, library=library)
         self.monitor = Monitor(self._monitor_services(client, library))
         self.monitor.on_snapshot = self._update_foreign_memory
 
     @property
     def version(self) -> str:
-        """Return our version as a label may have it; one that plays says so in it."""
-        own = version().replace("+", "-")
-        return f"{own}-{self._options.driver}" if self._is_simulated else own
+        """Return our version in the form of a label; it names the driver if that is simulated."""
+        agent_version = version().replace("+", "-")
+        return f"{agent_version}-{self._options.driver}" if self._is_simulated else agent_version
 
     @property
     def cdi(self) -> Path:
-        """Return the folder that a container runtime reads documents from."""
+        """Return the folder from which a container runtime reads CDI documents."""
         return self._options.root / CDI_DIRECTORY
 
     def devices(self) -> tuple[Device, ...]:
@@ -116,13 +105,13 @@ class AgentParts:
         hardware = self.hardware_informer.hardware
         return () if hardware is None else hardware.devices
 
-    async def alive(self) -> frozenset[str]:
+    async def uids_with_processes(self) -> frozenset[str]:
         """Return the uids of the pods that have processes on this node."""
-        everyone = await asyncio.to_thread(self.processes.pod_processes)
-        return frozenset(one.cgroup.uid for one in everyone if one.cgroup is not None)
+        processes = await asyncio.to_thread(self.processes.pod_processes)
+        return frozenset(process.cgroup.uid for process in processes if process.cgroup is not None)
 
     async def close(self) -> None:
-        """Let go of the driver, the journal, and whom we hold back; all else stays as it is."""
+        """Release held-back containers, then close the driver and the journal."""
         try:
             await self.monitor.release()
         finally:
@@ -132,6 +121,37 @@ class AgentParts:
     @property
     def _is_simulated(self) -> bool:
         return self._options.driver is DriverKind.SIMULATED
+
+    def _paths(self) -> Paths:
+        state = self._options.root / STATE_DIRECTORY
+        state.mkdir(parents=True, exist_ok=True)
+        return Paths(root=self._options.root, kubelet=self._options.kubelet, state=state)
+
+    def _journal(self) -> Journal:
+        journal = Journal(self.paths.state / "mig.journal", boot=self.boot)
+        for damage in journal.damage:
+            log.warning("damaged line in the MIG journal", what=damage)
+        return journal
+
+    def _library(self) -> Installed | Absent:
+        """Install the interception library; containers cannot be limited without it."""
+        root = self._options.root
+        library = (
+            install_simulated(root)
+            if self._is_simulated
+            else install_from(root, self._options.library)
+        )
+        if isinstance(library, Absent):
+            log.warning("hami-core unavailable on this node", why=library.why)
+        return library
+
+    def _metrics(self) -> AgentMetrics:
+        return AgentMetrics(
+            version=self.version,
+            snapshot=lambda: self.monitor.snapshot,
+            hung=lambda: 0.0 if (hung := self.driver_thread.hung_call) is None else hung.seconds,
+            old=lambda: self.node_informer.settings.plugin_metrics,
+        )
 
     def _driver(self) -> Driver:
         options = self._options
@@ -154,9 +174,9 @@ class AgentParts:
         )
 
     def _may_enable_mig(self) -> bool:
-        """Say whether the node's owner set it up for MIG: what a reboot undid may be made good."""
-        own = self.node_informer.node_config
-        return own is not None and own.mode is Mode.MIG
+        """Say whether the node is configured for MIG, so that MIG mode may be enabled again."""
+        node_config = self.node_informer.node_config
+        return node_config is not None and node_config.mode is Mode.MIG
 
     def _monitor_services(self, client: Client, library: Installed | Absent) -> MonitorServices:
         root = self._options.root
@@ -177,7 +197,7 @@ class AgentParts:
         )
 
     def _update_foreign_memory(self) -> None:
-        """Take over what the monitor saw: memory of others is nobody's to promise."""
+        """Report the foreign memory that the monitor measured, so that it is not promised."""
         before = self.hardware_informer.foreign_memory
         measured = self.monitor.foreign.items()
         rounded = {gpu: rounded_memory(before.get(gpu, NO_MEMORY), held) for gpu, held in measured}
@@ -185,20 +205,20 @@ class AgentParts:
             self.hardware_informer.foreign_memory = {
                 **before,
                 **rounded,
-            }  # of a GPU that is silent, what it said last
+            }  # a GPU that does not answer keeps its last value
             self.hardware_informer.refresh()
 
     def _node(self) -> Reference:
-        """Return what Events about the node regard."""
+        """Return the reference to our Node in Events."""
         node = self.node_informer.node
         uid = "" if node is None else node.uid
         return Reference(api_version="v1", kind="Node", name=self._options.node, uid=uid)
 
 
 async def run(options: AgentOptions) -> None:
-    """Run until SIGTERM or SIGINT; a task that dies takes the program with it.
+    """Run until SIGTERM or SIGINT; a task that fails ends the program.
 
-    Raises OSError, FleetError or JournalInUseError where the node is not fit for it.
+    Raises OSError, FleetError or JournalInUseError if the agent cannot run on this node.
     """
     stop = stop_event()
     async with Client(options.access) as client:
@@ -207,7 +227,9 @@ async def run(options: AgentOptions) -> None:
             async with background() as start:
                 agent = Agent(options, client, parts)
                 agent.begin(start)
-                answers = Answers(ready=agent.not_ready_reason, metrics=parts.metrics.exposition)
+                answers = HttpAnswers(
+                    ready=agent.not_ready_reason, metrics=parts.metrics.exposition
+                )
                 async with serve_http(answers, options.listen) as port:
                     log.info("serving", port=port, version=parts.version, node=options.node)
                     await stop.wait()
@@ -217,14 +239,14 @@ async def run(options: AgentOptions) -> None:
 
 @dataclass(slots=True)
 class Agent:
-    """What runs, over the parts."""
+    """The tasks of one agent, over its parts."""
 
     options: AgentOptions
     client: Client
     parts: AgentParts
 
     def begin(self, start: Start) -> None:
-        """Start everything, or the withdrawal alone."""
+        """Start all tasks, or those of the withdrawal."""
         parts = self.parts
         start(parts.node_informer.run(), "watches")
         start(parts.recorder.run(), "events")
@@ -237,7 +259,7 @@ class Agent:
                 parts.capacity_controller,
                 parts.paths,
                 cdi=parts.cdi,
-                alive=parts.alive,
+                alive=parts.uids_with_processes,
             )
             start(leaving.run(), "withdrawal")
             start(self._release_forever(), "release")
@@ -297,7 +319,7 @@ class Agent:
         raise RuntimeError("the task of the MIG instances ended")
 
     async def _follow_entries(self) -> Never:
-        """Pass on what is promised, and at which places containers may run."""
+        """Pass on which placements are promised, and in which of them containers may run."""
         informer = self.parts.node_informer
         changed = informer.subscribe()
         while True:
@@ -314,11 +336,11 @@ class Agent:
             )
 
     async def _reads_cdi(self, runtime: str) -> bool:
-        """Say whether *runtime* hears of devices through CDI, as it is configured now."""
+        """Say whether *runtime*, as configured now, reads CDI documents."""
         major = containerd_major(runtime)
         configured = await asyncio.to_thread(configurations, self.options.root, major=major)
         with_cdi = reads_cdi(runtime, configured)
-        paths = [one.path for one in configured]
+        paths = [configuration.path for configuration in configured]
         log.info(
             "container runtime inspected", runtime=runtime, configured=paths, reads_cdi=with_cdi
         )
@@ -346,7 +368,7 @@ class Agent:
             entries=entries,
             instances=parts.instances,
             regions=parts.regions,
-            alive=parts.alive,
+            alive=parts.uids_with_processes,
             events=parts.node_events,
         )
         await DevicePluginService(services, parts.paths, cdi=parts.cdi if with_cdi else None).run()

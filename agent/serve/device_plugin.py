@@ -39,11 +39,11 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paths:
-    """Where things are: the node's ``root``, kubelet's folder, and ours for what must last."""
+    """Directories."""
 
-    root: Path
+    root: Path  # of the node
     kubelet: Path
-    state: Path
+    state: Path  # ours, for files that outlive the agent
 
     @property
     def plugins(self) -> Path:
@@ -53,7 +53,7 @@ class Paths:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginServices:
-    """What the starts of containers rest on."""
+    """What the device plugin works with."""
 
     informer: NodeInformer
     hardware_informer: HardwareInformer
@@ -66,7 +66,7 @@ class PluginServices:
 
 
 class DevicePluginService:
-    """Registers the plugin once it may, and keeps its offer true."""
+    """Registers the plugin when it is allowed to, and keeps its offer up to date."""
 
     def __init__(self, services: PluginServices, paths: Paths, *, cdi: Path | None) -> None:
         """Touch nothing yet; *cdi* is where the runtime reads documents, ``None`` if it does not.
@@ -114,9 +114,9 @@ class DevicePluginService:
         while True:
             self._changed.clear()
             informer = self._services.informer
-            known = await asyncio.to_thread(self._registered_ids)
-            if known != informer.registered_ids:
-                informer.registered_ids = known
+            registered = await asyncio.to_thread(self._registered_ids)
+            if registered != informer.registered_ids:
+                informer.registered_ids = registered
                 informer.notify()
             node, hardware = informer.node, self._services.hardware_informer.hardware
             if informer.plugin_conflict != logged:
@@ -128,7 +128,7 @@ class DevicePluginService:
                 and node is not None
                 and self._services.capacity_controller.may_write_capacity(node)
             ):
-                informer.registered_ids = frozenset()  # from here on they are ours
+                informer.registered_ids = frozenset()  # from now on the ids are ours
                 return
             await self._changed.wait()
 
@@ -141,23 +141,23 @@ class DevicePluginService:
             return frozenset()
 
     async def _update_offer(self, plugin: DevicePlugin, registration: RegistrationClient) -> None:
-        """Tell kubelet of as many slots as the GPUs have, and others that it knows."""
-        informer, survey = self._services.informer, self._services.hardware_informer
+        """Offer kubelet as many slots as the GPUs have; notify others of the registration."""
+        informer, hardware_informer = self._services.informer, self._services.hardware_informer
         while True:
             self._changed.clear()
             if informer.device_config.count_name != self._resource:
                 raise RuntimeError(f"the slot resource is now {informer.device_config.count_name}")
-            if survey.hardware is not None:
+            if hardware_informer.hardware is not None:
                 stored_gpu_node = informer.gpu_node
                 served = served_gpus(
-                    survey.hardware,
+                    hardware_informer.hardware,
                     informer.device_config,
                     informer.node_config,
                     before=None if stored_gpu_node is None else stored_gpu_node.ledger,
                 )
-                healthy = [one.gpu for one in served if one.gpu.healthy]
+                healthy = [s.gpu for s in served if s.gpu.healthy]
                 total, soft = (
-                    total_slots(one.gpu for one in served),
+                    total_slots(s.gpu for s in served),
                     not served or any(map(_is_shareable, served)),
                 )
                 plugin.offer(SlotOffer(total=total, healthy=total_slots(healthy), soft=soft))
@@ -167,18 +167,18 @@ class DevicePluginService:
             await _wait_at_most(self._changed, OFFER_INTERVAL)
 
     async def _sweep_forever(self) -> Never:
-        """Empty the slots of pods that are over and have no process left."""
+        """Empty the slots of pods that have ended and have no process left."""
         informer = self._services.informer
         while True:
             if informer.synced:
                 alive = frozenset(await self._services.alive())
-                live = {uid for uid, tenant in informer.pods.items() if not tenant.ended}
+                live = {uid for uid, pod in informer.pods.items() if not pod.ended}
                 await asyncio.to_thread(self._slots.sweep, live | alive)
             await asyncio.sleep(SWEEP_INTERVAL)
 
     def _pods(self) -> Mapping[str, PodName]:
-        tenants = self._services.informer.pods
-        return {uid: PodName(t.namespace, t.name) for uid, t in tenants.items() if not t.ended}
+        pods = self._services.informer.pods
+        return {uid: PodName(t.namespace, t.name) for uid, t in pods.items() if not t.ended}
 
 
 def _is_shareable(served_gpu: ServedGpu) -> bool:

@@ -16,16 +16,16 @@ class ListenAddress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answers:
-    """What is asked: whether all is well, and why not; and the metrics, with their content type."""
+class HttpAnswers:
+    """The sources of the answers."""
 
-    ready: Callable[[], str]
-    metrics: Callable[[], tuple[str, bytes]]
+    ready: Callable[[], str]  # why the agent is not ready; empty if it is
+    metrics: Callable[[], tuple[str, bytes]]  # content type and text
 
 
 @asynccontextmanager
-async def serve_http(answers: Answers, listen: ListenAddress) -> AsyncIterator[int]:
-    """Serve while the block runs, and yield the port; raises ``OSError`` where it is taken."""
+async def serve_http(answers: HttpAnswers, listen: ListenAddress) -> AsyncIterator[int]:
+    """Serve while the block runs, and yield the port; raises ``OSError`` if it is taken."""
 
     async def healthz(_: web.Request) -> web.Response:
         return web.Response(text="ok\n")

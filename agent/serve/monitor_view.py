@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class MonitorView:
-    """Answers from what the agent's other parts know."""
+    """Reads the state of the agent's other parts."""
 
     informer: NodeInformer
     hardware_informer: HardwareInformer
@@ -44,7 +44,7 @@ class MonitorView:
         )
 
     def shares(self) -> tuple[Share, ...] | None:
-        """Return what is promised to containers of pods that are bound here."""
+        """Return what the ledger promises to containers of pods that are bound here."""
         stored_gpu_node, devices = self.informer.gpu_node, self.devices()
         if stored_gpu_node is None or devices is None:
             return None
@@ -57,8 +57,8 @@ class MonitorView:
         return frozenset(
             (entry.uid, grant.gpu)
             for entry in entries
-            for held in entry.containers
-            for grant in held.grants
+            for container in entry.containers
+            for grant in container.grants
         )
 
     def pods(self) -> Mapping[str, LocalPod]:
@@ -75,44 +75,46 @@ class MonitorView:
         }
 
     def _predates_ledger(self, pod: NodePod) -> bool:
-        """Say whether a pod was there before our ledger: nothing starts without an entry in it."""
+        """Say whether *pod* started before the ledger existed: it has no entry but uses GPUs."""
         stored_gpu_node = self.informer.gpu_node
-        known = stored_gpu_node is not None and stored_gpu_node.ledger.entry(pod.uid) is not None
-        return not known and uses_gpus(pod, self.informer.vocabularies)
+        has_entry = (
+            stored_gpu_node is not None and stored_gpu_node.ledger.entry(pod.uid) is not None
+        )
+        return not has_entry and uses_gpus(pod, self.informer.vocabularies)
 
     def instances(self) -> tuple[Instance, ...] | None:
-        """Return the MIG instances that exist, ``None`` before all GPUs were looked at."""
+        """Return the MIG instances that exist, ``None`` until those of all GPUs were read."""
         if not self.hardware_informer.instances_known:
             return None
         return tuple(present.instance for present in self.instances_controller.live_instances())
 
     def unhealthy_gpus(self) -> Mapping[str, str]:
-        """Return why GPUs must not be promised, by UUID."""
+        """Return why GPUs accept no new pods, by UUID."""
         hardware = self.hardware_informer.hardware
         return {} if hardware is None else hardware.unhealthy
 
     def stuck_instances(self) -> Mapping[str, int]:
-        """Return how many MIG instances could not be made or removed, by the GPU's UUID."""
-        troubles = self.instances_controller.failures().items()
+        """Return how many MIG instances could not be created or removed, by GPU."""
+        failures = self.instances_controller.failures().items()
         return {
             gpu: sum(trouble.is_stuck for trouble in failed_reconfigurations)
-            for gpu, failed_reconfigurations in troubles
+            for gpu, failed_reconfigurations in failures
         }
 
     def enforcement(self) -> Enforcement:
-        """Return what a site wants done about violations."""
+        """Return what the settings demand on violations."""
         return self.informer.settings.enforcement
 
 
 class Evictor:
     """Evicts through the API server, which respects disruption budgets."""
 
-    def __init__(self, calls: ApiClient) -> None:
+    def __init__(self, api_client: ApiClient) -> None:
         """Ask through *calls*."""
-        self._calls = calls
+        self._calls = api_client
 
     async def evict(self, pod: LocalPod, why: str) -> None:
-        """Ask for the eviction of exactly this pod; what stands against it is logged."""
+        """Request the eviction of exactly this pod; a refusal is logged."""
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",

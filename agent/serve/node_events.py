@@ -21,12 +21,12 @@ _DIGITS: Final = re.compile(r"\d+")
 
 def allocation_note(share: Share, content: ContainerEdits) -> str:
     """Return what the container of *share* was given."""
-    given = map(_grant_text, share.grants, content.shown)
-    return f"container {quote(share.owner.container)}: {'; '.join(given)}"
+    gpus = map(_grant_text, share.grants, content.shown)
+    return f"container {quote(share.owner.container)}: {'; '.join(gpus)}"
 
 
 def without_numbers(sentence: str) -> str:
-    """Return what is left of *sentence* without its numbers."""
+    """Return *sentence* without its numbers."""
     return _DIGITS.sub("", sentence)
 
 
@@ -67,15 +67,15 @@ class NodeEvents:
     seconds. So the last Event about each slot's holder is remembered, and not repeated.
     """
 
-    def __init__(self, node: Callable[[], Reference], tell: Callable[[Event], None]) -> None:
+    def __init__(self, node: Callable[[], Reference], send: Callable[[Event], None]) -> None:
         """Say nothing yet."""
         self._node = node
-        self._send = tell
+        self._send = send
         self._allocated: dict[str, tuple[str, str]] = {}
         self._refused: dict[str, tuple[str, str]] = {}
 
     def record_allocation(self, slot: str, share: Share, edits: ContainerEdits) -> None:
-        """Say once what a container received; *slot* is the first of its slots."""
+        """Report once what a container received; *slot* is the first of its slots."""
         note = allocation_note(share, edits)
         last = share.owner.uid, note
         if self._allocated.get(slot) != last:
@@ -83,7 +83,7 @@ class NodeEvents:
             self._record_on_pod(_ALLOCATED, share.owner, note)
 
     def record_refusal(self, slot: str, owner: Owner, why: str) -> None:
-        """Say why a container cannot start: in the words of before, where only numbers changed."""
+        """Report why a container cannot start; a note whose numbers alone changed is repeated."""
         note = f"container {quote(owner.container)}: {why}"
         uid, before = self._refused.get(slot, ("", ""))
         if uid == owner.uid and without_numbers(before) == without_numbers(note):
@@ -92,11 +92,11 @@ class NodeEvents:
         self._record_on_pod(_REFUSED, owner, note)
 
     def record_reconfiguration(self, gpu: str, outcome: Outcome, note: str) -> None:
-        """Say that instances of *gpu* came and went, or that they should have and did not."""
+        """Report that instances of *gpu* were reconfigured, or that it failed."""
         self._record_on_gpu(_RECONFIGURATION[outcome], gpu, note)
 
     def record_health(self, gpu: str, why: str) -> None:
-        """Say *why* a GPU left service; empty where it is back."""
+        """Report *why* a GPU left service; empty if it is back."""
         self._record_on_gpu(_UNHEALTHY if why else _RECOVERED, gpu, why or "is healthy again")
 
     def record_violation(self, violation: Violation) -> None:
@@ -106,11 +106,11 @@ class NodeEvents:
             if violation.kind in {ViolationKind.MEMORY, ViolationKind.LIMITS}
             else _UNPROMISED
         )
-        who = f"container {quote(violation.container)} " if violation.container else ""
-        self._record(kind, f"{who}{violation.note}", about=_pod(violation.pod))
+        subject = f"container {quote(violation.container)} " if violation.container else ""
+        self._record(kind, f"{subject}{violation.note}", about=_pod(violation.pod))
 
     def record_drift(self, drift: HardwareDrift) -> None:
-        """Report on the Node a difference from the ledger."""
+        """Report a difference from the ledger on the Node."""
         note = f"GPU {quote(drift.gpu)}: {drift.what}"
         related = None if drift.pod is None else _pod(drift.pod)
         self._record(_DRIFT, note, about=self._node(), related=related)

@@ -22,14 +22,14 @@ log = structlog.get_logger(__name__)
 
 
 class DriverKind(StrEnum):
-    """What stands behind the driver."""
+    """Which driver the agent uses."""
 
     NVML = "nvml"
     SIMULATED = "simulated"
 
 
 class FleetError(Exception):
-    """The fleet file says nothing that this node could play."""
+    """The fleet file cannot be read, or has no GPUs for this node."""
 
 
 def boot_of(root: Path) -> str:
@@ -38,7 +38,7 @@ def boot_of(root: Path) -> str:
 
 
 def simulated_driver(fleet: Path, *, node: str, boot: str, state: Path) -> Driver:
-    """Return the boards that *fleet* gives *node*, as *state* remembers them; raises FleetError."""
+    """Return the driver of the GPUs of *node* in *fleet*, kept in *state*; raises FleetError."""
     try:
         text = fleet.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -62,23 +62,16 @@ KUBELET: Final = Path("/var/lib/kubelet")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentOptions:
-    """What the command line decides.
-
-    ``node`` is our Node's name, ``namespace`` where settings live. All paths of the node are below
-    ``root``, but for ``kubelet``, its folder. ``library`` is the folder of the interception library
-    in our own image. ``fleet`` says which boards are played where the driver is simulated.
-    ``xids`` is what the driver's critical errors mean. ``withdraw`` takes everything back instead
-    of serving.
-    """
+    """The options of the command line."""
 
     access: Access
-    node: str
-    namespace: str
+    node: str  # name of our Node
+    namespace: str  # of our settings
     listen: ListenAddress
     driver: DriverKind = DriverKind.NVML
-    fleet: Path = FLEET
-    root: Path = Path("/")
-    kubelet: Path = KUBELET
-    library: Path = FOLDER
+    fleet: Path = FLEET  # file with the simulated GPUs
+    root: Path = Path("/")  # of the node; all of its paths but kubelet's are below it
+    kubelet: Path = KUBELET  # kubelet's directory
+    library: Path = FOLDER  # with the interception library, in our image
     xids: XidPolicy = field(default_factory=XidPolicy)
-    withdraw: bool = False
+    withdraw: bool = False  # remove what agents added to the node, instead of serving

@@ -28,12 +28,12 @@ log = structlog.get_logger(__name__)
 
 
 class WithdrawalController:
-    """Takes everything back, and again whatever comes back; any number of times."""
+    """Removes what the agent added to the node, repeatedly, until nothing is left."""
 
     def __init__(
         self,
         informer: NodeInformer,
-        keeper: CapacityController,
+        capacity_controller: CapacityController,
         paths: Paths,
         *,
         cdi: Path,
@@ -41,14 +41,14 @@ class WithdrawalController:
     ) -> None:
         """Touch nothing yet."""
         self._informer = informer
-        self._capacity_controller = keeper
+        self._capacity_controller = capacity_controller
         self._paths = paths
         self._cdi = cdi
         self._alive = alive
         self._last_logged: tuple[Collection[str], Collection[str]] | None = None
 
     async def run(self) -> Never:
-        """Withdraw until told to stop."""
+        """Withdraw until cancelled."""
         while True:
             try:
                 await self.step()
@@ -57,7 +57,7 @@ class WithdrawalController:
             await asyncio.sleep(INTERVAL)
 
     async def step(self) -> None:
-        """Take back what can be taken back now; raises KubeError, OSError."""
+        """Remove what can be removed now; raises KubeError, OSError."""
         if not self._informer.synced:
             return
         counted = await self._capacity_controller.withdraw()
@@ -72,18 +72,18 @@ class WithdrawalController:
     async def _pods_with_files(self) -> frozenset[str]:
         """Return the uids of pods that may have our files mounted."""
         informer = self._informer
-        names = {name for words in informer.vocabularies for name in words.resources}
+        names = {name for vocabulary in informer.vocabularies for name in vocabulary.resources}
         live = {
             uid
-            for uid, tenant in informer.pods.items()
-            if not tenant.ended and not names.isdisjoint(tenant.requests)
+            for uid, pod in informer.pods.items()
+            if not pod.ended and not names.isdisjoint(pod.requests)
         }
         stored_gpu_node = informer.gpu_node
         held = frozenset() if stored_gpu_node is None else stored_gpu_node.ledger.held
         return frozenset(live | (held & frozenset(await self._alive())))
 
     def _remove(self) -> None:
-        """Remove all files of ours; raises OSError. Folders stay that are mounted into our own."""
+        """Remove all our files; raises OSError. Folders that our own pod has mounted stay."""
         for path in _list_files(self._cdi, is_ours):
             path.unlink(missing_ok=True)
         library = self._paths.root / LIBRARY_DIRECTORY.lstrip("/")

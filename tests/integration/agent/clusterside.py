@@ -45,14 +45,16 @@ class Scene:
         self.time = FakeClock()
         self.hardware: Hardware | None = Hardware(devices=(gpu(0), gpu(1)))
         self.alive: set[str] = set()
-        self.around = NodeInformer(client, "n", "system")
-        self.writer = self.new_writer()
-        self.keeper = CapacityController(client, self.around, lambda: self.hardware, version="1")
+        self.informer = NodeInformer(client, "n", "system")
+        self.status_controller = self.new_status_controller()
+        self.capacity_controller = CapacityController(
+            client, self.informer, lambda: self.hardware, version="1"
+        )
 
-    def new_writer(self) -> StatusController:
+    def new_status_controller(self) -> StatusController:
         """Return the writer of an agent that has just started."""
         facts = StatusFacts(BOOT, lambda: self.hardware, self._alive)
-        return StatusController(self.client, self.around, facts, clock=self.time.clock())
+        return StatusController(self.client, self.informer, facts, clock=self.time.clock())
 
     async def _alive(self) -> set[str]:
         return self.alive
@@ -94,18 +96,18 @@ class Scene:
 
     async def caught_up(self) -> None:
         """Return once the watches have told of all that there is."""
-        await until(lambda: self.around.synced)
+        await until(lambda: self.informer.synced)
         known = self.server.objects
 
         def current() -> bool:
-            here = self.around.gpu_node
+            here = self.informer.gpu_node
             version = "" if here is None else here.ledger.resource_version
             pods = {
                 item["metadata"]["uid"]: item.get("status", {}).get("phase", "")
                 for place, item in known.kept.items()
                 if place.resource == "pods"
             }
-            seen = {uid: "over" if t.ended else "" for uid, t in self.around.pods.items()}
+            seen = {uid: "over" if t.ended else "" for uid, t in self.informer.pods.items()}
             wanted = {u: "over" if p in {"Failed", "Succeeded"} else "" for u, p in pods.items()}
             return version == self.stored["metadata"]["resourceVersion"] and seen == wanted
 
@@ -114,14 +116,14 @@ class Scene:
     async def told(self) -> None:
         """Let the watches tell of all that there is, and the agent write what it makes of it."""
         await self.caught_up()
-        await self.writer.flush()
+        await self.status_controller.flush()
 
     async def held(self, name: str) -> str:
         """Bind a pod and let its container start on a share; return the pod's uid."""
         uid = self.bind(name)
         self.promise(promised(uid))
         await self.caught_up()
-        await self.writer.flush({uid})
+        await self.status_controller.flush({uid})
         return uid
 
     def writes(self, path: str) -> list[Request]:
@@ -130,7 +132,7 @@ class Scene:
 
 @contextlib.asynccontextmanager
 async def writing(scene: Scene) -> AsyncIterator[None]:
-    task = asyncio.create_task(scene.writer.run())
+    task = asyncio.create_task(scene.status_controller.run())
     try:
         yield
     finally:
@@ -149,7 +151,7 @@ def play(act: Callable[[Scene], Awaitable[None]], **node: Any) -> None:  # noqa:
                 parsed(GPU_NODES), {"metadata": {"name": "n"}, "spec": {"entries": []}}
             )
             scene = Scene(server, client)
-            following = asyncio.create_task(scene.around.run())
+            following = asyncio.create_task(scene.informer.run())
             try:
                 await scene.caught_up()
                 await act(scene)

@@ -33,18 +33,18 @@ NODE: Final = Reference(api_version="v1", kind="Node", name="gpu-1", uid="n")
 
 
 @dataclass(slots=True)
-class Node:
+class MonitoredNode:
     """What the monitor is told, and what it does about it; fields are for a test to set."""
 
     root: Path
     promised: tuple[Share, ...] | None = (share(),)
-    known: Mapping[str, LocalPod] = field(default_factory=lambda: {UID: POD})
-    wanted: Enforcement = Enforcement.REPORT
+    local_pods: Mapping[str, LocalPod] = field(default_factory=lambda: {UID: POD})
+    enforced: Enforcement = Enforcement.REPORT
     broken: bool = False
-    told: frozenset[tuple[str, str]] = frozenset()
+    unpromised: frozenset[tuple[str, str]] = frozenset()
     clock: FakeClock = field(default_factory=FakeClock)
     events: list[Event] = field(default_factory=list)
-    counted: list[ViolationKind] = field(default_factory=list)
+    counted_violations: list[ViolationKind] = field(default_factory=list)
     evictions: list[str] = field(default_factory=list)
     failures: int = 0
     ahead: float = 0.0  # seconds by which the agent's day is later than the programs'
@@ -57,19 +57,19 @@ class Node:
         self.driver = SimulatedDriver(new_machine(gpus, "boot-1"))
         self.worker = DriverThread(self.driver)
         clock = self.clock.clock()
-        kept = regions(self.root)
+        region_files = regions(self.root)
         self.monitor = Monitor(
             MonitorServices(
                 node="gpu-1",
                 worker=self.worker,
                 source=self,
                 inspector=Inspector(
-                    kept,
+                    region_files,
                     Processes(self.root),
                     now=lambda: time.time() + self.ahead,
                     ticks=clock.monotonic,
                 ),
-                regions=kept,
+                regions=region_files,
                 remove_unused=lambda: None,
                 evictor=self,
                 events=NodeEvents(lambda: NODE, self.events.append),
@@ -78,7 +78,7 @@ class Node:
             )
         )
 
-    def look(self) -> None:
+    def run_cycle(self) -> None:
         """Let the monitor look once."""
         asyncio.run(self.monitor.run_cycle())
 
@@ -100,23 +100,23 @@ class Node:
     def use(self, tenant: Tenant, memory: int, *, gpu: str = GPU, percent: int = 40) -> None:
         """Let the driver see the tenant's process on a GPU, and no other there."""
         seen = Process(pid=tenant.pid, gpu=gpu, memory=MiB(memory), utilization=percent)
-        self._running(gpu, processes=(seen,))
+        self._set_processes(gpu, processes=(seen,))
 
     def kill(self, tenant: Tenant) -> None:
         """Let the tenant end without a chance to tidy up."""
         tenant.kill()
         bury(self.root / "proc", tenant.pid)
-        self._running(GPU, processes=())
+        self._set_processes(GPU, processes=())
 
     def lose(self, gpu: str, *, lost: bool = True) -> None:
         """Let a GPU stop answering, or answer again."""
         self.driver.change(lambda state: change_gpu(state, gpu, lambda g: replace(g, lost=lost)))
 
-    def _running(self, gpu: str, processes: tuple[Process, ...]) -> None:
-        def used(running: SimulatedGpu) -> SimulatedGpu:
+    def _set_processes(self, gpu: str, processes: tuple[Process, ...]) -> None:
+        def with_processes(running: SimulatedGpu) -> SimulatedGpu:
             return replace(running, processes=processes)
 
-        self.driver.change(lambda state: change_gpu(state, gpu, used))
+        self.driver.change(lambda state: change_gpu(state, gpu, with_processes))
 
     def devices(self) -> tuple[Device, ...]:
         return device(), device(OTHER, index=1)
@@ -125,10 +125,10 @@ class Node:
         return self.promised
 
     def unpromised_gpus(self) -> frozenset[tuple[str, str]]:
-        return self.told
+        return self.unpromised
 
     def pods(self) -> Mapping[str, LocalPod]:
-        return self.known
+        return self.local_pods
 
     def instances(self) -> tuple[Instance, ...]:
         if self.broken:
@@ -142,13 +142,13 @@ class Node:
         return {}
 
     def enforcement(self) -> Enforcement:
-        return self.wanted
+        return self.enforced
 
     async def evict(self, pod: LocalPod, why: str) -> None:
         self.evictions.append(f"{pod.name}: {why}")
 
     def count_violation(self, kind: ViolationKind) -> None:
-        self.counted.append(kind)
+        self.counted_violations.append(kind)
 
     def count_eviction(self) -> None:
         """Be told that somebody was evicted, which ``evictions`` says already."""

@@ -14,8 +14,8 @@ def entry_client(scene: Scene) -> EntryClient:
     hardware = scene.hardware
     return EntryClient(
         scene.client,
-        scene.around,
-        scene.writer,
+        scene.informer,
+        scene.status_controller,
         devices=lambda: () if hardware is None else hardware.devices,
     )
 

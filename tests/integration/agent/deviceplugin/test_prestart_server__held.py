@@ -27,7 +27,7 @@ def test_a_hold_is_stored_before_it_returns() -> None:
     async def act(scene: Scene) -> None:
         async with writing(scene):
             scene.promise(promised("u"))
-            await scene.writer.hold("u")
+            await scene.status_controller.hold("u")
 
             assert scene.status["held"] == ["u"]
             assert scene.status["observedGeneration"] == scene.stored["metadata"]["generation"]
@@ -43,7 +43,7 @@ def test_holds_that_come_together_are_one_write() -> None:
         scene.promise(*(promised(uid) for uid in uids))
         await scene.caught_up()
         async with writing(scene):
-            await asyncio.gather(*map(scene.writer.hold, uids))
+            await asyncio.gather(*map(scene.status_controller.hold, uids))
 
         assert scene.status["held"] == uids
         assert len(scene.writes(STATUS)) <= 2
@@ -57,10 +57,10 @@ def test_a_second_start_costs_nothing() -> None:
     async def act(scene: Scene) -> None:
         scene.promise(promised("u"))
         async with writing(scene):
-            await scene.writer.hold("u")
+            await scene.status_controller.hold("u")
             before = len(scene.writes(STATUS))
             await scene.caught_up()
-            await scene.writer.hold("u")
+            await scene.status_controller.hold("u")
 
             assert len(scene.writes(STATUS)) == before
 
@@ -73,14 +73,14 @@ def test_what_is_held_starts_again_while_no_server_answers() -> None:
     async def act(scene: Scene) -> None:
         scene.promise(promised("u"))
         async with writing(scene):
-            await scene.writer.hold("u")
+            await scene.status_controller.hold("u")
             scene.server.answer_next(403, times=1000)
             scene.hardware = Hardware(devices=(gpu(0),))
 
-            await scene.writer.hold("u")
+            await scene.status_controller.hold("u")
 
             with pytest.raises(NotYetError):
-                await scene.writer.hold("v")
+                await scene.status_controller.hold("v")
 
     play(act)
 
@@ -92,7 +92,9 @@ def test_no_container_starts_without_an_entry() -> None:
         scene.promise(promised("u"))
         async with writing(scene):
             none, fine = await asyncio.gather(
-                scene.writer.hold("stranger"), scene.writer.hold("u"), return_exceptions=True
+                scene.status_controller.hold("stranger"),
+                scene.status_controller.hold("u"),
+                return_exceptions=True,
             )
 
             assert isinstance(none, NotYetError)
@@ -109,7 +111,7 @@ def test_a_commit_in_between_is_taken_into_account() -> None:
         scene.promise(promised("u"))
         await scene.caught_up()
         scene.promise(promised("u"), promised("v"))  # no watch has told of it
-        await scene.writer.flush({"u"})
+        await scene.status_controller.flush({"u"})
 
         assert scene.status["observedGeneration"] == scene.stored["metadata"]["generation"]
         assert scene.status["held"] == ["u"]
@@ -125,7 +127,7 @@ def test_an_entry_that_goes_in_between_is_not_held() -> None:
         await scene.caught_up()
         scene.promise()
 
-        refused = await scene.writer.flush({"u"})
+        refused = await scene.status_controller.flush({"u"})
 
         assert "u" in refused
         assert scene.status["held"] == []
@@ -142,10 +144,10 @@ def test_what_cannot_be_written_starts_nothing(status: int) -> None:
         await scene.caught_up()
         scene.server.answer_next(status, times=20)
         with pytest.raises(KubeError):
-            await scene.writer.flush({"u"})
+            await scene.status_controller.flush({"u"})
         scene.server.canned.clear()
 
-        assert await scene.writer.flush({"u"}) == {}
+        assert await scene.status_controller.flush({"u"}) == {}
 
     play(act)
 
@@ -159,7 +161,7 @@ def test_a_hold_tells_why_it_could_not_be_written() -> None:
         scene.server.answer_next(403, times=20)
         async with writing(scene):
             with pytest.raises(NotYetError, match=r"cannot start yet.*403"):
-                await scene.writer.hold("u")
+                await scene.status_controller.hold("u")
 
     play(act)
 
@@ -175,7 +177,7 @@ def test_an_entry_is_held_until_nothing_of_the_pod_runs() -> None:
         assert scene.status["held"] == [uid]
 
         scene.alive = set()
-        await scene.writer.flush()
+        await scene.status_controller.flush()
         assert scene.status["held"] == []
 
     play(act)
@@ -191,7 +193,7 @@ def test_a_pod_deleted_by_force_is_waited_for_a_while() -> None:
         assert scene.status["held"] == [uid]
 
         scene.time.now += START_GRACE
-        await scene.writer.flush()
+        await scene.status_controller.flush()
         assert scene.status["held"] == []
 
     play(act)
@@ -203,13 +205,13 @@ def test_a_deleted_pod_that_was_seen_is_let_go_with_its_last_process() -> None:
     async def act(scene: Scene) -> None:
         uid = await scene.held("u")
         scene.alive = {uid}
-        await scene.writer.flush()
+        await scene.status_controller.flush()
         scene.remove("u")
         await scene.told()
         assert scene.status["held"] == [uid]
 
         scene.alive = set()
-        await scene.writer.flush()
+        await scene.status_controller.flush()
         assert scene.status["held"] == []
 
     play(act)
@@ -220,7 +222,7 @@ def test_the_next_agent_goes_on_holding() -> None:
 
     async def act(scene: Scene) -> None:
         uid = await scene.held("u")
-        scene.writer = scene.new_writer()
+        scene.status_controller = scene.new_status_controller()
         await scene.told()
 
         assert scene.status["held"] == [uid]
@@ -235,14 +237,14 @@ def test_after_a_crash_what_is_gone_meanwhile_is_let_go(alive: set[str], held: l
     async def act(scene: Scene) -> None:
         scene.promise(promised("u"))
         await scene.caught_up()
-        await scene.writer.flush({"u"})
-        scene.writer = scene.new_writer()
+        await scene.status_controller.flush({"u"})
+        scene.status_controller = scene.new_status_controller()
         scene.alive = alive
         await scene.told()
         assert scene.status["held"] == ["u"]  # a moment ago it may have been let start
 
         scene.time.now += START_GRACE
-        await scene.writer.flush()
+        await scene.status_controller.flush()
         assert scene.status["held"] == held
 
     play(act)

@@ -31,9 +31,9 @@ def cache(tmp_path: Path) -> Path:
     return Path(asyncio.run(regions(tmp_path).seed(share()))) / "vgpu.cache"
 
 
-def used(watching: Inspector) -> int:
+def region_total(inspector: Inspector) -> int:
     """Return the bytes that the container's region says, after a look that saw no process."""
-    (count,) = watching.inspect([], site(share())).counts
+    (count,) = inspector.inspect([], site(share())).counts
     return count.totals[GPU].total
 
 
@@ -43,7 +43,7 @@ def test_a_process_without_a_context_is_found_by_its_number(tmp_path: Path, cach
         enrol(tmp_path / "proc", tenant.pid, uid=UID, container=ID)
         tenant.tell(f"alloc 0 {GIB}")
 
-        assert used(inspector(tmp_path)) == GIB
+        assert region_total(inspector(tmp_path)) == GIB
         assert tenant.tell("host") == str(tenant.pid)
 
 
@@ -55,7 +55,7 @@ def test_one_that_was_killed_before_it_was_known_does_not_count(
         tenant.tell(f"alloc 0 {GIB}")
         tenant.kill()
 
-        assert used(inspector(tmp_path)) == 0
+        assert region_total(inspector(tmp_path)) == 0
 
 
 def test_walks_are_rare(tmp_path: Path, cache: Path) -> None:
@@ -70,12 +70,12 @@ def test_walks_are_rare(tmp_path: Path, cache: Path) -> None:
         regions(tmp_path), Processes(tmp_path), now=lambda: NOW, ticks=ticks
     )  # a walk takes 0.01
     with Tenant(cache, uuids=(GPU,)) as tenant:
-        assert used(watching) == 0
+        assert region_total(watching) == 0
         enrol(tmp_path / "proc", tenant.pid, uid=UID, container=ID)
-        used(watching)
+        region_total(watching)
         early = tenant.tell("host")
         now[0] += 1.0
-        used(watching)
+        region_total(watching)
 
         assert (early, tenant.tell("host")) == ("0", str(tenant.pid))
 

@@ -17,22 +17,22 @@ from allocator.config.settings import Enforcement
 from allocator.model.request import Priority
 from tests.fakes.hami_core import Tenant, enrol
 from tests.fakes.kube_clock import FakeClock
-from tests.integration.agent.monitored import Node
+from tests.integration.agent.monitored import MonitoredNode
 from tests.integration.agent.shares import GIB, GPU, ID, NEIGHBOUR, OTHER, UID, share
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Node:
-    return Node(tmp_path)
+def node(tmp_path: Path) -> MonitoredNode:
+    return MonitoredNode(tmp_path)
 
 
-def measured(node: Node, gpu: str = GPU, uid: str = UID) -> MeasuredUse:
+def measured(node: MonitoredNode, gpu: str = GPU, uid: str = UID) -> MeasuredUse:
     figures = node.monitor.snapshot
     assert figures is not None
     return figures.measured[uid, "main", gpu]
 
 
-def test_figures_are_what_the_program_did(node: Node) -> None:
+def test_figures_are_what_the_program_did(node: MonitoredNode) -> None:
     """Bytes by the library's count and by the driver's, compute, and when it last launched."""
     with Tenant(node.seed(share()), uuids=(GPU,)) as tenant:
         node.enrol(tenant)
@@ -40,43 +40,43 @@ def test_figures_are_what_the_program_did(node: Node) -> None:
         tenant.tell(f"alloc 0 {3 * GIB}")
         tenant.tell(f"free 0 {GIB}")
         tenant.tell("launch")
-        node.look()
+        node.run_cycle()
         found = measured(node)
 
     assert (found.memory, found.host, found.cores) == (2 * GIB, 3400 * 1024**2, 37)
     assert found.last_kernel is not None
 
 
-def test_nothing_is_known_before_the_first_process(node: Node) -> None:
+def test_nothing_is_known_before_the_first_process(node: MonitoredNode) -> None:
     """The driver says that nobody is there; the library has said nothing yet."""
-    node.look()
+    node.run_cycle()
     before = measured(node)
     node.seed(share())
-    node.look()
+    node.run_cycle()
 
     assert before == measured(node) == MeasuredUse(memory=None, host=0, cores=0, last_kernel=None)
 
 
-def test_what_a_killed_process_held_is_free(node: Node) -> None:
+def test_what_a_killed_process_held_is_free(node: MonitoredNode) -> None:
     """Its slot stays, and does not count."""
     with Tenant(node.seed(share()), uuids=(GPU,)) as tenant:
         node.enrol(tenant)
         node.use(tenant, 3400)
         tenant.tell(f"alloc 0 {3 * GIB}")
-        node.look()
+        node.run_cycle()
         before = measured(node).memory
         node.kill(tenant)
-        node.look()
+        node.run_cycle()
 
     assert (before, measured(node).memory) == (3 * GIB, 0)
 
 
-def test_a_process_learns_its_number_on_the_node(node: Node) -> None:
+def test_a_process_learns_its_number_on_the_node(node: MonitoredNode) -> None:
     """Without it the library limits no compute."""
     with Tenant(node.seed(share()), uuids=(GPU,)) as tenant:
         node.enrol(tenant)
         before = tenant.tell("launch")
-        node.look()
+        node.run_cycle()
 
         assert (before, tenant.tell("host")) == ("free", str(tenant.pid))
         assert tenant.tell("launch") == "limited 30"
@@ -85,7 +85,7 @@ def test_a_process_learns_its_number_on_the_node(node: Node) -> None:
 def test_a_lone_container_runs_free_until_another_is_active(tmp_path: Path) -> None:
     """With a library that is known to read its switch again and again."""
     other = share(uid=NEIGHBOUR, pod="train-1")
-    node = Node(tmp_path, promised=(share(), other))
+    node = MonitoredNode(tmp_path, promised=(share(), other))
     env = {"CUDA_DEVICE_SM_LIMIT": "30"}
     one, two = (
         Tenant(node.region(of, seeded=False), uuids=(GPU,), generation="C", env=env)
@@ -96,10 +96,10 @@ def test_a_lone_container_runs_free_until_another_is_active(tmp_path: Path) -> N
         node.enrol(two, uid=NEIGHBOUR)
         for tenant in (one, two):
             tenant.tell("launch")
-        node.look()
+        node.run_cycle()
         crowded = one.tell("launch")
         two.exit()
-        node.look()
+        node.run_cycle()
 
         assert (crowded, one.tell("launch")) == ("limited 30", "free")
 
@@ -111,7 +111,7 @@ def test_who_goes_first_holds_back_the_others_while_it_computes(
     """By the promise, with every generation of the library; and nobody when the agent is gone."""
     low = share()
     high = share(uid=NEIGHBOUR, pod="train-1", priority=Priority.HIGH)
-    node = Node(tmp_path, promised=(low, high))
+    node = MonitoredNode(tmp_path, promised=(low, high))
     files = [node.region(one, seeded=generation == "E") for one in (low, high)]
     tenants = [
         Tenant(file, uuids=(GPU,), generation=generation, env={"CUDA_TASK_PRIORITY": text})
@@ -120,19 +120,19 @@ def test_who_goes_first_holds_back_the_others_while_it_computes(
     with tenants[0] as patient, tenants[1] as urgent:
         node.enrol(patient)
         node.enrol(urgent, uid=NEIGHBOUR)
-        node.look()
+        node.run_cycle()
         urgent.tell("launch")
-        node.look()
+        node.run_cycle()
         meanwhile = patient.tell("launch"), urgent.tell("launch")
         figures = node.monitor.snapshot
         asyncio.run(node.monitor.release())
         without_us = patient.tell("launch")
         urgent.tell("launch")
-        node.look()
+        node.run_cycle()
         again = patient.tell("launch")
         node.ahead = ACTIVE_SECONDS + 2.0
-        node.look()
-        node.look()
+        node.run_cycle()
+        node.run_cycle()
 
         assert meanwhile[0] == again == "blocked"
         assert figures is not None
@@ -140,58 +140,62 @@ def test_who_goes_first_holds_back_the_others_while_it_computes(
         assert "blocked" not in {meanwhile[1], without_us, patient.tell("launch")}
 
 
-def test_a_violation_is_told_once(node: Node) -> None:
+def test_a_violation_is_told_once(node: MonitoredNode) -> None:
     """At the first look that finds it, by an Event, a counter, and figures while it lasts."""
     with Tenant(node.seed(share()), uuids=(GPU,)) as tenant:
         node.enrol(tenant)
         node.use(tenant, 12000)
-        node.look()
+        node.run_cycle()
         node.use(tenant, 12001)
-        node.look()
+        node.run_cycle()
 
     (event,) = node.events
     assert (event.reason, event.regarding.uid) == ("VgpuLimitBreached", UID)
     assert "12000 of 8192 MiB" in event.note
-    assert (node.counted, node.evictions) == ([ViolationKind.MEMORY], [])
+    assert (node.counted_violations, node.evictions) == ([ViolationKind.MEMORY], [])
     assert node.monitor.snapshot is not None
     assert [v.kind for v in node.monitor.snapshot.violations] == [ViolationKind.MEMORY]
 
 
-def test_eviction_follows_at_the_second_look_and_is_not_repeated_at_once(node: Node) -> None:
+def test_eviction_follows_at_the_second_look_and_is_not_repeated_at_once(
+    node: MonitoredNode,
+) -> None:
     """What may be out of date is confirmed; what is not gone is asked for again after a while."""
-    node.wanted = Enforcement.EVICT
+    node.enforced = Enforcement.EVICT
     with Tenant(node.seed(share()), uuids=(GPU,)) as tenant:
         node.enrol(tenant)
         node.use(tenant, 500, gpu=OTHER)
         counts = []
         for pause in (1, 1, EVICTION_INTERVAL / 2, EVICTION_INTERVAL):
-            node.look()
+            node.run_cycle()
             counts.append(len(node.evictions))
             node.clock.now += pause
-        node.look()
+        node.run_cycle()
 
     assert counts == [0, 1, 1, 1]
     assert len(node.evictions) == 2
     assert [event.reason for event in node.events] == ["VgpuUnpromisedUse", "VgpuDrift"]
 
 
-def test_what_a_silent_gpu_does_not_confirm_is_not_over_and_evicts_nobody(node: Node) -> None:
+def test_what_a_silent_gpu_does_not_confirm_is_not_over_and_evicts_nobody(
+    node: MonitoredNode,
+) -> None:
     """A driver that fails for a moment makes no second Event, and no second look, of one."""
-    node.wanted = Enforcement.EVICT
+    node.enforced = Enforcement.EVICT
     with Tenant(node.seed(share()), uuids=(GPU,)) as tenant:
         node.enrol(tenant)
         node.use(tenant, 12000)
-        node.look()
+        node.run_cycle()
         node.lose(GPU)
-        node.look()
+        node.run_cycle()
         unconfirmed = len(node.evictions)
         node.lose(GPU, lost=False)
-        node.look()
+        node.run_cycle()
 
     assert (len(node.events), unconfirmed, len(node.evictions)) == (1, 0, 1)
 
 
-def test_while_the_driver_hangs_regions_are_looked_after(node: Node) -> None:
+def test_while_the_driver_hangs_regions_are_looked_after(node: MonitoredNode) -> None:
     """Nobody waits for what would not come; limits that were changed are put right as before."""
     gate = threading.Event()
 
@@ -213,22 +217,22 @@ def test_while_the_driver_hangs_regions_are_looked_after(node: Node) -> None:
     finally:
         gate.set()
 
-    assert node.counted == [ViolationKind.LIMITS]
+    assert node.counted_violations == [ViolationKind.LIMITS]
     assert measured(node) == MeasuredUse()
 
 
-def test_what_nobody_was_promised_is_foreign(node: Node) -> None:
+def test_what_nobody_was_promised_is_foreign(node: MonitoredNode) -> None:
     """A pod without an entry holds memory that must not be promised to another."""
     with Tenant(node.seed(share()), uuids=(GPU,)) as tenant:
         node.enrol(tenant, uid=NEIGHBOUR)
         node.use(tenant, 700)
-        node.look()
+        node.run_cycle()
 
     assert node.monitor.foreign == {GPU: 700, OTHER: 0}
     assert node.events == []
 
 
-def test_what_nobody_answers_for_is_told_once_of_the_node(node: Node) -> None:
+def test_what_nobody_answers_for_is_told_once_of_the_node(node: MonitoredNode) -> None:
     """Once it has lasted; a GPU that is silent for a moment ends nothing."""
     with Tenant(node.seed(share()), uuids=(GPU,)) as tenant:
         enrol(node.root / "proc", tenant.pid, uid=NEIGHBOUR, container=ID)
@@ -236,7 +240,7 @@ def test_what_nobody_answers_for_is_told_once_of_the_node(node: Node) -> None:
         told = []
         for lost in (False, False, True, False, False):
             node.lose(GPU, lost=lost)
-            node.look()
+            node.run_cycle()
             told.append(len(node.events))
             node.clock.now += LASTING_SECONDS / 2
 
@@ -246,12 +250,12 @@ def test_what_nobody_answers_for_is_told_once_of_the_node(node: Node) -> None:
     assert GPU in event.note
 
 
-def test_figures_of_a_node_that_nobody_knows_any_more_end(node: Node) -> None:
+def test_figures_of_a_node_that_nobody_knows_any_more_end(node: MonitoredNode) -> None:
     """Stale ones would say that they were measured now."""
-    node.look()
+    node.run_cycle()
     before = node.monitor.snapshot
     node.promised = None
-    node.look()
+    node.run_cycle()
 
     assert before is not None
     assert node.monitor.snapshot is None
@@ -261,7 +265,7 @@ class EnoughError(Exception):
     """Three looks are over."""
 
 
-class Bounded(FakeClock):
+class ThreeCyclesClock(FakeClock):
     async def sleep(self, seconds: float) -> None:
         await super().sleep(seconds)
         if len(self.slept) == 3:
@@ -271,7 +275,7 @@ class Bounded(FakeClock):
 @pytest.mark.parametrize("wanted", list(Enforcement))
 def test_two_looks_are_never_two_seconds_apart(tmp_path: Path, wanted: Enforcement) -> None:
     """Where a pod may be evicted, the look that confirms follows even sooner."""
-    node = Node(tmp_path, wanted=wanted, clock=Bounded())
+    node = MonitoredNode(tmp_path, enforced=wanted, clock=ThreeCyclesClock())
     with Tenant(node.seed(share()), uuids=(GPU,)) as tenant:
         node.enrol(tenant)
         node.use(tenant, 12000)
@@ -284,7 +288,7 @@ def test_two_looks_are_never_two_seconds_apart(tmp_path: Path, wanted: Enforceme
 
 def test_a_look_that_fails_is_not_the_last(tmp_path: Path) -> None:
     """It is counted, and the next one comes as if nothing had been."""
-    node = Node(tmp_path, clock=Bounded(), broken=True)
+    node = MonitoredNode(tmp_path, clock=ThreeCyclesClock(), broken=True)
 
     with pytest.raises(EnoughError):
         asyncio.run(node.monitor.run())

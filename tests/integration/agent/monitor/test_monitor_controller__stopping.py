@@ -9,12 +9,12 @@ from agent.region.layout import SEEDED
 from allocator.ledger.schema import spec_of
 from tests.builders.gpunodes import entry
 from tests.builders.model import soft_grant
-from tests.integration.agent.serve.test_agent import GPU_NODES, Scene, play
+from tests.integration.agent.serve.test_agent import GPU_NODES, Scene, run_agent
 from tests.integration.agent.shares import share
 from tests.integration.waiting import until
 
 
-def recent(region: BinaryIO) -> int:
+def recent_kernel(region: BinaryIO) -> int:
     """Return what a region says of launches."""
     region.seek(SEEDED.recent_kernel)
     found: int = struct.unpack("<i", region.read(4))[0]
@@ -35,17 +35,17 @@ def test_whom_a_killed_agent_held_back_one_that_leaves_lets_go() -> None:
         await until(
             lambda: scene.parts.node_informer.synced and scene.parts.hardware_informer.hardware
         )
-        uid, gpu = scene.bind("p"), scene.parts.devices()[1].uuid
+        uid, gpu = scene.create_bound_pod("p"), scene.parts.devices()[1].uuid
         scene.change(f"{GPU_NODES}/n", spec=spec_of([entry(uid, soft_grant(1000, 30, gpu=gpu))]))
         folder = await scene.parts.regions.seed(share(soft_grant(1000, 30, gpu=gpu), uid=uid))
         region = (Path(folder) / "vgpu.cache").open("r+b", buffering=0)
         opened.append(region)
         block(region)
-        await until(lambda: recent(region) == RELEASED)
+        await until(lambda: recent_kernel(region) == RELEASED)
         block(region)
 
-    play(act, withdraw=True)
+    run_agent(act, withdraw=True)
 
     (region,) = opened
     with region:
-        assert recent(region) == RELEASED
+        assert recent_kernel(region) == RELEASED

@@ -23,17 +23,17 @@ CORES = "volcano.sh/vgpu-cores"
 TAINTS = [{"key": "a", "effect": "NoSchedule"}, {"key": NOT_READY_TAINT, "effect": "NoSchedule"}]
 
 
-async def swept(scene: Scene) -> dict[str, Any]:
+async def capacity_after_sweeps(scene: Scene) -> dict[str, Any]:
     """Sweep until nothing changes any more; return the Node's capacity."""
     for _ in range(3):
-        await scene.keeper.sweep()
-        await _node_seen(scene)
+        await scene.capacity_controller.sweep()
+        await _wait_for_node(scene)
     return dict(scene.node["status"]["capacity"])
 
 
-async def _node_seen(scene: Scene) -> None:
+async def _wait_for_node(scene: Scene) -> None:
     def same() -> bool:
-        node, stored = scene.around.node, scene.node
+        node, stored = scene.informer.node, scene.node
         labels = stored["metadata"].get("labels", {})
         taints = tuple(t["key"] for t in stored.get("spec", {}).get("taints", ()))
         return (
@@ -46,8 +46,8 @@ async def _node_seen(scene: Scene) -> None:
     await until(same)
 
 
-async def accounted(scene: Scene) -> None:
-    await scene.writer.flush()
+async def write_status(scene: Scene) -> None:
+    await scene.status_controller.flush()
     await scene.caught_up()
 
 
@@ -55,8 +55,8 @@ def test_the_node_gets_label_capacity_and_a_note_of_it() -> None:
     """What stands there because of us is written down, so that it can be taken away again."""
 
     async def act(scene: Scene) -> None:
-        await accounted(scene)
-        found = await swept(scene)
+        await write_status(scene)
+        found = await capacity_after_sweeps(scene)
 
         assert (found["cpu"], found[MEMORY], found[CORES]) == ("2", "30720", "200")
         assert SLOT not in found
@@ -74,7 +74,7 @@ def test_capacity_comes_after_the_account_of_the_gpus() -> None:
     async def act(scene: Scene) -> None:
         scene.hardware = None
 
-        assert await swept(scene) == {"cpu": "2"}
+        assert await capacity_after_sweeps(scene) == {"cpu": "2"}
 
     play(act)
 
@@ -83,13 +83,13 @@ def test_what_somebody_zeroes_is_written_again() -> None:
     """Kubelet does, once another plugin had the name."""
 
     async def act(scene: Scene) -> None:
-        await accounted(scene)
-        await swept(scene)
+        await write_status(scene)
+        await capacity_after_sweeps(scene)
         capacity = scene.node["status"]["capacity"] | {MEMORY: "0"}
         scene.change(f"{NODE}/n", status={"capacity": capacity})
-        await _node_seen(scene)
+        await _wait_for_node(scene)
 
-        assert (await swept(scene))[MEMORY] == "30720"
+        assert (await capacity_after_sweeps(scene))[MEMORY] == "30720"
 
     play(act)
 
@@ -98,10 +98,10 @@ def test_nothing_is_written_twice() -> None:
     """A sweep that changes nothing costs nothing."""
 
     async def act(scene: Scene) -> None:
-        await accounted(scene)
-        await swept(scene)
+        await write_status(scene)
+        await capacity_after_sweeps(scene)
         before = len(scene.server.requests)
-        await scene.keeper.sweep()
+        await scene.capacity_controller.sweep()
 
         assert len(scene.server.requests) == before
 
@@ -115,9 +115,9 @@ def test_vc_scheduler_finds_its_register_first() -> None:
         text = "volcanoRegister: true"
         body = {"metadata": {"name": "vgpu-admission-settings"}, "data": {"settings.yaml": text}}
         scene.server.objects.create(parsed(SETTINGS), body)
-        await until(lambda: scene.around.settings.volcano_register)
-        await accounted(scene)
-        assert MEMORY not in await swept(scene)
+        await until(lambda: scene.informer.settings.volcano_register)
+        await write_status(scene)
+        assert MEMORY not in await capacity_after_sweeps(scene)
 
         annotations = {
             REGISTER_ANNOTATION: "GPU-0,10,1,NVIDIA-T4,true,hami-core:",
@@ -126,9 +126,9 @@ def test_vc_scheduler_finds_its_register_first() -> None:
         metadata = scene.node["metadata"]
         scene.change(f"{NODE}/n", metadata=metadata | {"annotations": annotations})
         await until(
-            lambda: scene.around.node is not None and scene.around.node.has_volcano_register
+            lambda: scene.informer.node is not None and scene.informer.node.has_volcano_register
         )
-        assert (await swept(scene))[MEMORY] == "30720"
+        assert (await capacity_after_sweeps(scene))[MEMORY] == "30720"
 
     play(act)
 
@@ -140,10 +140,10 @@ def test_gpus_that_another_plugin_serves_are_left_alone(allocatable: dict[str, s
     """Nothing is added, and whoever asks is told who serves them."""
 
     async def act(scene: Scene) -> None:
-        await accounted(scene)
+        await write_status(scene)
 
-        assert await swept(scene) == {"cpu": "2"}
-        assert next(iter(allocatable)) in scene.around.plugin_conflict
+        assert await capacity_after_sweeps(scene) == {"cpu": "2"}
+        assert next(iter(allocatable)) in scene.informer.plugin_conflict
 
     play(act, status={"capacity": {"cpu": "2"}, "allocatable": allocatable})
 
@@ -152,10 +152,10 @@ def test_a_plugin_that_is_gone_is_no_rival() -> None:
     """Kubelet keeps its resources, with nothing to allocate; so does what we wrote ourselves."""
 
     async def act(scene: Scene) -> None:
-        await accounted(scene)
+        await write_status(scene)
 
-        assert (await swept(scene))[MEMORY] == "30720"
-        assert scene.around.plugin_conflict == ""
+        assert (await capacity_after_sweeps(scene))[MEMORY] == "30720"
+        assert scene.informer.plugin_conflict == ""
 
     note = {CAPACITY_KEY: CORES}
     allocatable = {"nvidia.com/gpu": "0", MEMORY: "0", CORES: "200"}
@@ -167,12 +167,12 @@ def test_the_taint_goes_once_pods_can_be_served() -> None:
     """Kubelet knows our slots, and capacity stands; other taints stay."""
 
     async def act(scene: Scene) -> None:
-        await accounted(scene)
-        await swept(scene)
+        await write_status(scene)
+        await capacity_after_sweeps(scene)
         assert scene.node["spec"]["taints"] == TAINTS
 
-        scene.keeper.serving = True
-        await swept(scene)
+        scene.capacity_controller.serving = True
+        await capacity_after_sweeps(scene)
         assert scene.node["spec"]["taints"] == TAINTS[:1]
 
     play(act, spec={"taints": TAINTS})
@@ -182,17 +182,17 @@ def test_a_taint_that_moved_meanwhile_is_not_mistaken_for_another() -> None:
     """It goes by its place in the list, which somebody may have changed since we saw it."""
 
     async def act(scene: Scene) -> None:
-        await accounted(scene)
-        await swept(scene)
-        scene.keeper.serving = True
+        await write_status(scene)
+        await capacity_after_sweeps(scene)
+        scene.capacity_controller.serving = True
         moved = TAINTS[::-1]
         scene.change(f"{NODE}/n", spec={"taints": moved})
         with pytest.raises(InvalidError):  # we have not seen that yet
-            await scene.keeper.sweep()
+            await scene.capacity_controller.sweep()
         assert scene.node["spec"]["taints"] == moved
 
-        await _node_seen(scene)
-        await swept(scene)
+        await _wait_for_node(scene)
+        await capacity_after_sweeps(scene)
         assert scene.node["spec"]["taints"] == TAINTS[:1]
 
     play(act, spec={"taints": TAINTS})
@@ -202,12 +202,12 @@ def test_withdrawing_leaves_nothing_behind() -> None:
     """Keys are deleted, the slot's too once kubelet has given it up."""
 
     async def act(scene: Scene) -> None:
-        await accounted(scene)
-        await swept(scene)
+        await write_status(scene)
+        await capacity_after_sweeps(scene)
         capacity = scene.node["status"]["capacity"] | {SLOT: "0", "nvidia.com/gpu": "0"}
         scene.change(f"{NODE}/n", status={"capacity": capacity})
-        await _node_seen(scene)
-        await scene.keeper.withdraw()
+        await _wait_for_node(scene)
+        await scene.capacity_controller.withdraw()
 
         assert scene.node["status"]["capacity"] == {"cpu": "2", "nvidia.com/gpu": "0"}
         assert scene.node["metadata"]["labels"] == {}
@@ -222,8 +222,8 @@ def test_a_resource_under_a_new_name_replaces_the_old_one() -> None:
     """The site renamed it; what stood under the old name goes, though we did not see it come."""
 
     async def act(scene: Scene) -> None:
-        await accounted(scene)
-        found = await swept(scene)
+        await write_status(scene)
+        found = await capacity_after_sweeps(scene)
 
         assert "example.com/old" not in found
         assert MEMORY in found
@@ -237,8 +237,8 @@ def test_a_slot_under_a_new_name_leaves_none_of_the_old_one() -> None:
     """Kubelet writes 0 for it in the end; the one that is served now is kubelet's alone."""
 
     async def act(scene: Scene) -> None:
-        await accounted(scene)
-        found = await swept(scene)
+        await write_status(scene)
+        found = await capacity_after_sweeps(scene)
 
         assert "example.com/gpu" not in found
         assert found[SLOT] == "20"
@@ -252,8 +252,8 @@ def test_changes_are_merged_into_the_status_and_nothing_else() -> None:
     """The rest of it is kubelet's."""
 
     async def act(scene: Scene) -> None:
-        await accounted(scene)
-        await swept(scene)
+        await write_status(scene)
+        await capacity_after_sweeps(scene)
 
         (written,) = scene.writes(f"{NODE}/n/status")
         assert json.loads(written.body).keys() == {"status"}

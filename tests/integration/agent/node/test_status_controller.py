@@ -20,7 +20,7 @@ def test_the_status_is_written_once() -> None:
     """Nothing has changed, so nothing is written."""
 
     async def act(scene: Scene) -> None:
-        await scene.writer.flush()
+        await scene.status_controller.flush()
         await scene.told()
 
         assert len(scene.writes(STATUS)) == 1
@@ -35,7 +35,7 @@ def test_nothing_is_said_before_the_driver_has_spoken() -> None:
 
     async def act(scene: Scene) -> None:
         scene.hardware = None
-        await scene.writer.flush()
+        await scene.status_controller.flush()
 
         assert scene.status == {}
 
@@ -46,10 +46,10 @@ def test_a_field_that_the_schema_drops_is_not_written_for_ever() -> None:
     """The control plane may be one release behind."""
 
     async def act(scene: Scene) -> None:
-        await scene.writer.flush()
+        await scene.status_controller.flush()
         pruned = {key: value for key, value in scene.status.items() if key != "bootID"}
         scene.change(f"{GPU_NODES}/n", status=pruned)
-        scene.writer._last_write = (scene.writer._last_write[0], pruned)  # type: ignore[index] # noqa: SLF001
+        scene.status_controller._last_write = (scene.status_controller._last_write[0], pruned)  # type: ignore[index] # noqa: SLF001
         await scene.told()
 
         assert len(scene.writes(STATUS)) == 1
@@ -61,7 +61,7 @@ def test_what_the_control_plane_shut_is_accounted_for_anew() -> None:
     """It takes the inventory away when a Node came back; a commit needs it."""
 
     async def act(scene: Scene) -> None:
-        await scene.writer.flush()
+        await scene.status_controller.flush()
         shut = {key: value for key, value in scene.status.items() if key != "inventory"}
         scene.change(f"{GPU_NODES}/n", status=shut)
         await scene.told()
@@ -96,8 +96,8 @@ def test_a_pod_of_another_plugin_takes_what_its_scheduler_listed() -> None:
         place = f"{PODS}/older"
         metadata = scene.server.objects.read(parsed(place))["metadata"]
         scene.change(place, metadata=metadata | {"annotations": listed})
-        await until(lambda: uid in scene.around.pods and scene.around.pods[uid].volcano_devices)
-        await scene.writer.flush()
+        await until(lambda: uid in scene.informer.pods and scene.informer.pods[uid].volcano_devices)
+        await scene.status_controller.flush()
 
         (found,) = scene.status["unpromised"]
         assert found["pod"]["uid"] == uid
@@ -111,7 +111,7 @@ def test_a_second_plugin_closes_the_node() -> None:
     """Both would give out one GPU."""
 
     async def act(scene: Scene) -> None:
-        await scene.writer.flush()
+        await scene.status_controller.flush()
 
         assert "nvidia.com/gpu" in scene.status["gpus"][0]["reason"]
 
@@ -125,7 +125,7 @@ def test_a_change_of_the_hardware_is_told() -> None:
         async with writing(scene):
             await until(lambda: scene.status)
             scene.hardware = Hardware(devices=(gpu(0),), unhealthy={"GPU-0": "Xid 79"})
-            scene.around.notify()
+            scene.informer.notify()
             await until(lambda: len(scene.status["gpus"]) == 1)
 
             assert scene.status["gpus"][0]["reason"] == "Xid 79"

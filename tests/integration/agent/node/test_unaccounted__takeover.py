@@ -32,7 +32,7 @@ VOLCANOS: Final = {LIST_NODE_ANNOTATION: "n", LIST_ANNOTATION: "GPU-1,NVIDIA,100
 HAMIS: Final = {HAMI_LIST_NODE_ANNOTATION: "n", HAMI_LIST_ANNOTATION: "GPU-1,NVIDIA,5000,25:;"}
 
 
-async def older(scene: Scene, annotations: dict[str, str], *limits: str) -> str:
+async def add_older_pod(scene: Scene, annotations: dict[str, str], *limits: str) -> str:
     """Add a pod that runs and bears what its scheduler wrote; return its uid."""
     uid = scene.bind("older", **RUNNING)
     pod = scene.server.objects.read(parsed(f"{PODS}/older"))
@@ -42,7 +42,7 @@ async def older(scene: Scene, annotations: dict[str, str], *limits: str) -> str:
     scene.change(f"{PODS}/older", metadata=metadata, spec=spec)
 
     def heard() -> bool:
-        found = scene.around.pods.get(uid)
+        found = scene.informer.pods.get(uid)
         return found is not None and bool(found.volcano_devices or found.hami_devices)
 
     await until(heard)
@@ -51,7 +51,7 @@ async def older(scene: Scene, annotations: dict[str, str], *limits: str) -> str:
 
 async def commit(scene: Scene) -> None:
     """Let a control plane look twice at the cluster as it is now."""
-    known = scene.around.gpu_node
+    known = scene.informer.gpu_node
     assert known is not None
     around = AdmissionContext(
         settings=Settings(),
@@ -76,17 +76,17 @@ def test_its_share_becomes_a_promise_that_the_agent_keeps() -> None:
     """Told as unpromised, committed to the same GPU, held; and nobody was ever offered it."""
 
     async def act(scene: Scene) -> None:
-        uid = await older(scene, VOLCANOS)
-        await scene.writer.flush()
+        uid = await add_older_pod(scene, VOLCANOS)
+        await scene.status_controller.flush()
         await scene.caught_up()
         assert [one["pod"]["uid"] for one in scene.status["unpromised"]] == [uid]
-        free = scene.around.gpu_node
+        free = scene.informer.gpu_node
         assert free is not None
         assert [gpu.memory_promised for gpu in free.ledger.node.gpus] == [0, 1000]
 
         await commit(scene)
         await scene.caught_up()
-        await scene.writer.flush()
+        await scene.status_controller.flush()
 
         (entry,) = scene.stored["spec"]["entries"]
         assert entry["pod"]["uid"] == uid
@@ -102,16 +102,16 @@ def test_what_it_holds_already_does_not_stand_in_its_way() -> None:
     """Its memory was foreign before anybody knew whose it is."""
 
     async def act(scene: Scene) -> None:
-        uid = await older(scene, VOLCANOS)
+        uid = await add_older_pod(scene, VOLCANOS)
         gpus = scene.hardware.devices if scene.hardware else ()
         scene.hardware = Hardware(devices=gpus, foreign_memory={"GPU-1": MiB(15000)})
-        await scene.writer.flush()
+        await scene.status_controller.flush()
         await scene.caught_up()
         await commit(scene)
         assert scene.stored["spec"]["entries"] == []
 
         scene.hardware = Hardware(devices=gpus)  # as the monitor counts it from now on
-        await scene.writer.flush()
+        await scene.status_controller.flush()
         await scene.caught_up()
         await commit(scene)
 
@@ -124,10 +124,10 @@ def test_a_share_of_hamis_is_told_and_stays_so() -> None:
     """Its pod asks in words that nobody here translates; its GPU is not promised a second time."""
 
     async def act(scene: Scene) -> None:
-        uid = await older(scene, HAMIS, "nvidia.com/gpu")
-        await scene.writer.flush()
+        uid = await add_older_pod(scene, HAMIS, "nvidia.com/gpu")
+        await scene.status_controller.flush()
         await scene.caught_up()
-        known = scene.around.gpu_node
+        known = scene.informer.gpu_node
         assert known is not None
 
         assert [one["pod"]["uid"] for one in scene.status["unpromised"]] == [uid]

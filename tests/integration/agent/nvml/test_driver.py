@@ -24,7 +24,7 @@ NEVER = 1_000_000  # for the n-th call: only counts
 
 
 @contextmanager
-def refused(fault: Fault) -> Iterator[pytest.ExceptionInfo[DriverError]]:
+def raises_fault(fault: Fault) -> Iterator[pytest.ExceptionInfo[DriverError]]:
     with pytest.raises(DriverError) as caught:
         yield caught
     assert caught.value.fault is fault
@@ -35,7 +35,7 @@ def test_without_the_library_the_error_says_what_would_help() -> None:
     """A node whose driver is not installed yet is told apart from one without GPUs."""
     with driver_process({"LD_LIBRARY_PATH": ""}) as child:
         driver = child.open(hardware, Path())
-        with refused(Fault.UNAVAILABLE) as caught:
+        with raises_fault(Fault.UNAVAILABLE) as caught:
             driver.devices()
 
     assert "libnvidia-ml.so.1 is not on the library path" in str(caught.value)
@@ -68,7 +68,7 @@ def test_profiles_hidden_outside_mig_mode_appear_with_it(
         changing.old_driver = 1
     played.driver.close()
     (before,) = played.driver.devices()
-    with refused(Fault.NOT_SUPPORTED):
+    with raises_fault(Fault.NOT_SUPPORTED):
         played.driver.create_instance(played.gpu, 19, 0)
     played.machine.set(played.gpu, mig_current=1, mig_pending=1)
     (after,) = played.driver.devices()
@@ -93,7 +93,7 @@ def test_an_instance_that_the_driver_put_elsewhere_is_not_kept(two: Scene) -> No
     with two.machine.changing() as changing:
         changing.misplaces = 1
 
-    with refused(Fault.OTHER) as caught:
+    with raises_fault(Fault.OTHER) as caught:
         two.driver.create_instance(two.gpu, 19, 0)
 
     assert "asked for profile 19 at 0, got 19 at 6" in str(caught.value)
@@ -124,7 +124,7 @@ def test_a_lost_session_is_begun_anew_once(two: Scene) -> None:
     assert two.machine.calls("nvmlInitWithFlags") == 1
 
     two.machine.fail("nvmlDeviceGetCount_v2", UNINITIALIZED, nth=EVERY)
-    with refused(Fault.UNAVAILABLE):
+    with raises_fault(Fault.UNAVAILABLE):
         two.driver.devices()
     two.machine.mend()
     assert two.driver.devices() == two.devices
@@ -134,7 +134,7 @@ def test_an_unloaded_driver_is_unavailable_until_it_is_back(two: Scene) -> None:
     """What would help is said; nothing has to be restarted when it is there again."""
     with two.machine.changing() as changing:
         changing.unloaded = 1
-    with refused(Fault.UNAVAILABLE):
+    with raises_fault(Fault.UNAVAILABLE):
         two.driver.instances(two.gpu)
     with two.machine.changing() as changing:
         changing.unloaded = 0
@@ -147,12 +147,12 @@ def test_what_cannot_be_verified_is_undone(two: Scene, call: str) -> None:
     """Neither a GPU instance nor a compute instance stays behind unseen."""
     two.machine.fail(call, UNKNOWN)
     if call == "nvmlGpuInstanceGetInfo":
-        with refused(Fault.OTHER):
+        with raises_fault(Fault.OTHER):
             two.driver.create_instance(two.gpu, 19, 3)
         assert two.driver.instances(two.gpu) == ()
     else:
         made = two.driver.create_instance(two.gpu, 19, 3)
-        with refused(Fault.OTHER):
+        with raises_fault(Fault.OTHER):
             two.driver.create_compute(two.gpu, made.id)
         assert two.driver.instances(two.gpu) == (made,)
 
@@ -173,7 +173,7 @@ def test_a_handle_is_not_believed_for_another_gpu(two: Scene) -> None:
     with two.machine.changing() as changing:
         changing.gpus[0].uuid = b"GPU-another"
 
-    with refused(Fault.ABSENT):
+    with raises_fault(Fault.ABSENT):
         two.driver.usage(two.gpu)
     assert two.driver.devices()[0].uuid == "GPU-another"
 
@@ -206,7 +206,7 @@ def test_placements_that_may_not_be_read_leave_the_gpu(two: Scene) -> None:
 
     assert first.board is None
     assert second == two.devices[1]
-    with refused(Fault.NO_PERMISSION) as caught:
+    with raises_fault(Fault.NO_PERMISSION) as caught:
         two.driver.create_instance(two.gpu, 19, 0)
     assert "NVIDIA_MIG_CONFIG_DEVICES=all" in str(caught.value)
 
@@ -280,7 +280,7 @@ def test_the_switch_of_a_gpu_is_where_the_kernel_keeps_it(
 
 def test_links_are_told_by_the_other_end(child: DriverProcess, tmp_path: Path) -> None:
     """Several links to one GPU are one neighbour."""
-    devices = scene(child, tmp_path, linked(machine(A100, A100, L40S))).devices
+    devices = scene(child, tmp_path, with_linked_gpus(machine(A100, A100, L40S))).devices
 
     first, second, third = (device.links for device in devices)
     names = [device.uuid for device in devices]
@@ -288,7 +288,7 @@ def test_links_are_told_by_the_other_end(child: DriverProcess, tmp_path: Path) -
     assert (first, second, third) == ((names[1],), (names[0],), ())
 
 
-def linked(state: State) -> State:
+def with_linked_gpus(state: State) -> State:
     first, second, *rest = (running.chip for running in state.gpus)
     joined = [replace(a, links=(b.uuid, b.uuid)) for a, b in ((first, second), (second, first))]
     return new_machine([*joined, *rest], state.boot)

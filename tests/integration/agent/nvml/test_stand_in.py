@@ -42,7 +42,9 @@ class Library:
         assert self.nvmlDeviceGetHandleByIndex_v2(index, byref(handle)) == 0
         return handle
 
-    def cut(self, profile: int, *, compute: int | None = None) -> tuple[c_void_p, c_void_p]:
+    def create_instances(
+        self, profile: int, *, compute: int | None = None
+    ) -> tuple[c_void_p, c_void_p]:
         """Create an instance where the driver likes; return the handles of both."""
         gi, ci = c_void_p(), c_void_p()
         assert self.nvmlDeviceCreateGpuInstance(self.gpu(), profile, byref(gi)) == 0
@@ -51,9 +53,9 @@ class Library:
         return gi, ci
 
     def info(self, gi: c_void_p) -> Any:  # noqa: ANN401 -- ctypes knows its fields
-        found = pynvml.c_nvmlGpuInstanceInfo_t()
-        assert self.nvmlGpuInstanceGetInfo(gi, byref(found)) == 0
-        return found
+        info = pynvml.c_nvmlGpuInstanceInfo_t()
+        assert self.nvmlGpuInstanceGetInfo(gi, byref(info)) == 0
+        return info
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +168,7 @@ def test_the_driver_chooses_places_its_own_way(
     """Without a placement the order is not lowest first, and ids are nodes of a tree."""
     lib = plug(machine(model))
 
-    made = [lib.info(lib.cut(profile)[0]) for _ in starts]
+    made = [lib.info(lib.create_instances(profile)[0]) for _ in starts]
 
     assert [info.placement.start for info in made] == starts
     first, size = {19: (7, 1), 14: (3, 2 if model == A100 else 3)}[profile]
@@ -234,7 +236,7 @@ def test_permissions_are_asked_for_separately(plug: Plug) -> None:
 def test_handles_and_indexes_outlive_what_they_meant(plug: Plug) -> None:
     """An index keeps its hole, a handle finds whatever is made in its place."""
     lib = plug(machine(A100))
-    first, second = (lib.cut(19, compute=0) for _ in range(2))
+    first, second = (lib.create_instances(19, compute=0) for _ in range(2))
     old, new, mig = c_void_p(), c_void_p(), ctypes.create_string_buffer(80)
     by_index = lib.nvmlDeviceGetMigDeviceHandleByIndex
     assert by_index(lib.gpu(), 0, byref(old)) == 0
@@ -251,7 +253,7 @@ def test_handles_and_indexes_outlive_what_they_meant(plug: Plug) -> None:
     assert by_index(lib.gpu(), 1, byref(new)) == 0
     assert lib.nvmlDeviceGetUUID(old, mig, 80) == pynvml.NVML_ERROR_NOT_FOUND
     assert lib.nvmlDeviceGetHandleByUUID(before, byref(new)) == pynvml.NVML_ERROR_NOT_FOUND
-    lib.cut(19, compute=0)
+    lib.create_instances(19, compute=0)
     assert lib.nvmlDeviceGetUUID(old, mig, 80) == 0
     assert mig.value != before
     assert lib.nvmlGpuInstanceDestroy(second[0]) == pynvml.NVML_ERROR_IN_USE
@@ -260,7 +262,7 @@ def test_handles_and_indexes_outlive_what_they_meant(plug: Plug) -> None:
 def test_a_gpu_instance_may_hold_several_computes(plug: Plug) -> None:
     """As somebody by hand would cut it; each is a MIG device, and they do not overlap."""
     lib = plug(machine(H200))
-    gi, first = lib.cut(9, compute=1)
+    gi, first = lib.create_instances(9, compute=1)
     second, third = c_void_p(), c_void_p()
     create = lib.nvmlGpuInstanceCreateComputeInstance
     assert create(gi, 0, byref(second)) == 0

@@ -26,7 +26,7 @@ def seed(root: Path, *, now: float = NOW) -> Path:
     return Path(asyncio.run(regions(root, now=now).seed(share()))) / "vgpu.cache"
 
 
-def descriptors() -> int:
+def open_descriptors() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
@@ -167,16 +167,16 @@ def test_what_is_watched_takes_no_more_files_than_there_are(tmp_path: Path) -> N
     """Pods come and go, and an agent runs for months."""
     path = seed(tmp_path)
     node = regions(tmp_path)
-    open_before = descriptors()
+    open_before = open_descriptors()
     for _ in range(20):
         asyncio.run(regions(tmp_path).seed(share()))
         node.read(UID, "main")
-    watched = descriptors()
+    watched = open_descriptors()
     shutil.rmtree(path.parent)
     node.collect([])
 
     assert watched == open_before + 1
-    assert descriptors() == open_before
+    assert open_descriptors() == open_before
 
 
 def test_without_a_library_nothing_is_seeded(tmp_path: Path) -> None:

@@ -72,23 +72,23 @@ class Scene:
     def uuid(self, index: int) -> str:
         return str(self.status["gpus"][index]["uuid"])
 
-    async def served(self) -> None:
+    async def wait_until_serving(self) -> None:
         await until(lambda: self.kubelet.allocatable and not self.agent.not_ready_reason())
         await until(lambda: self.status)
 
-    def told(self, namespace: str) -> set[str]:
+    def event_reasons(self, namespace: str) -> set[str]:
         """Return the reasons of the Events there."""
         events = parsed(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")
         return {str(event["reason"]) for event in self.server.objects.at(events)}
 
-    def bind(self, name: str) -> str:
+    def create_bound_pod(self, name: str) -> str:
         container = {"name": "main", "resources": {"limits": {SLOT: "1"}}}
         body = {"spec": {"nodeName": "n", "containers": [container]}}
         made = self.server.objects.create(parsed(PODS), {"metadata": {"name": name}, **body})
         return str(made["metadata"]["uid"])
 
 
-def play(
+def run_agent(
     act: Callable[[Scene], Awaitable[None]],
     *configured: tuple[str, str, Json],
     resource: str = SLOT,
@@ -113,7 +113,7 @@ def play(
                 server.objects.create(parsed(path), {"metadata": {"name": name}, "data": data})
             await kubelet.start()
             try:
-                await _running(act, server, kubelet, root=root, withdraw=withdraw)
+                await _run_scene(act, server, kubelet, root=root, withdraw=withdraw)
             finally:
                 await kubelet.stop()
 
@@ -121,7 +121,7 @@ def play(
         asyncio.run(run(Path(folder)))
 
 
-async def _running(
+async def _run_scene(
     act: Callable[[Scene], Awaitable[None]],
     server: ApiServer,
     kubelet: Kubelet,
@@ -159,13 +159,13 @@ def test_a_node_without_gpus_gets_all_that_its_boards_give() -> None:
     taints = [{"key": NOT_READY_TAINT, "effect": "NoSchedule"}]
 
     async def act(scene: Scene) -> None:
-        await scene.served()
+        await scene.wait_until_serving()
         await until(lambda: not scene.read(f"{NODE}/n")["spec"]["taints"])
 
         assert scene.kubelet.allocatable == SLOTS
         assert scene.read(f"{NODE}/n")["status"]["capacity"]["volcano.sh/vgpu-cores"] == "200"
 
-    play(act, spec={"taints": taints})
+    run_agent(act, spec={"taints": taints})
 
 
 def test_nothing_is_told_of_a_gpu_before_its_instances_are_known() -> None:
@@ -180,14 +180,14 @@ def test_nothing_is_told_of_a_gpu_before_its_instances_are_known() -> None:
             return known(gpu)
 
         with patch.object(driver, "instances", late):
-            await scene.served()
+            await scene.wait_until_serving()
 
         changes = scene.server.objects.since(0)
         told = [c.object["status"]["gpus"] for c in changes if "gpus" in c.object.get("status", {})]
         assert told
         assert all(gpu["healthy"] for gpus in told for gpu in gpus)
 
-    play(act)
+    run_agent(act)
 
 
 @pytest.mark.parametrize("index", [0, 1], ids=["mig", "hami-core"])
@@ -195,8 +195,8 @@ def test_a_promise_becomes_what_its_container_receives(index: int) -> None:
     """Bound, committed, cut or seeded, held, and written for the container runtime."""
 
     async def act(scene: Scene) -> None:
-        await scene.served()
-        uid, gpu = scene.bind("p"), scene.uuid(index)
+        await scene.wait_until_serving()
+        uid, gpu = scene.create_bound_pod("p"), scene.uuid(index)
         grant = mig_grant("1g.5gb", 6, gpu=gpu) if index == 0 else soft_grant(3000, 50, gpu=gpu)
         scene.change(f"{GPU_NODES}/n", spec=spec_of([entry(uid, grant)]))
         await until(lambda: uid in scene.parts.node_informer.pods)
@@ -208,11 +208,11 @@ def test_a_promise_becomes_what_its_container_receives(index: int) -> None:
         document = (scene.root / "var/run/cdi" / file_name(slot)).read_text()
         assert ("MIG-" in document) is (index == 0)
         assert scene.status["held"] == [uid]
-        await until(lambda: scene.told("team-a") == {"VgpuAllocated"})
+        await until(lambda: scene.event_reasons("team-a") == {"VgpuAllocated"})
         if index == 0:
-            await until(lambda: scene.told("default") == {"MigReconfigured"})
+            await until(lambda: scene.event_reasons("default") == {"MigReconfigured"})
 
-    play(act)
+    run_agent(act)
 
 
 def test_slots_wait_for_the_register_where_vc_scheduler_looks() -> None:
@@ -230,9 +230,9 @@ def test_slots_wait_for_the_register_where_vc_scheduler_looks() -> None:
         }
         kept = metadata.get("annotations") or {}
         scene.change(f"{NODE}/n", metadata=metadata | {"annotations": kept | annotations})
-        await scene.served()
+        await scene.wait_until_serving()
 
-    play(act, settings)
+    run_agent(act, settings)
 
 
 def test_a_driver_that_hangs_is_said_where_readiness_is_asked_for() -> None:
@@ -240,7 +240,7 @@ def test_a_driver_that_hangs_is_said_where_readiness_is_asked_for() -> None:
     gate, now = threading.Event(), [0.0]
 
     async def act(scene: Scene) -> None:
-        await scene.served()
+        await scene.wait_until_serving()
         survey = scene.parts.hardware_informer
         worker = DriverThread(scene.parts.driver_thread.driver, clock=lambda: now[0])
         scene.parts.hardware_informer = HardwareInformer(
@@ -262,7 +262,7 @@ def test_a_driver_that_hangs_is_said_where_readiness_is_asked_for() -> None:
         scene.parts.hardware_informer = survey
 
     try:
-        play(act)
+        run_agent(act)
     finally:
         gate.set()
 
@@ -278,11 +278,11 @@ def test_slots_wait_for_another_plugin_to_go() -> None:
 
         status = scene.read(f"{NODE}/n")["status"]
         scene.change(f"{NODE}/n", status=status | {"allocatable": {"nvidia.com/gpu": "0"}})
-        await scene.served()
+        await scene.wait_until_serving()
         await until(lambda: scene.status["gpus"][0]["healthy"])
 
     status = {"capacity": {"cpu": "2"}, "allocatable": {"nvidia.com/gpu": "2"}}
-    play(act, status=status)
+    run_agent(act, status=status)
 
 
 def test_slots_under_another_name_are_the_next_agents() -> None:
@@ -292,13 +292,13 @@ def test_slots_under_another_name_are_the_next_agents() -> None:
     renamed = {"device-config.yaml": "nvidia: {resourceCountName: example.com/gpu}"}
 
     async def act(scene: Scene) -> None:
-        await scene.served()
+        await scene.wait_until_serving()
         scene.change(f"{DEVICES}/{name}", data=renamed)
         async with asyncio.timeout(20):
             await asyncio.Event().wait()
 
     with pytest.raises(ExceptionGroup) as ended:
-        play(act, devices)
+        run_agent(act, devices)
     assert ended.group_contains(RuntimeError, match="the slot resource is now example.com/gpu")
 
 
@@ -308,8 +308,8 @@ def test_slots_have_the_name_and_number_that_the_site_gave_them() -> None:
     devices = (DEVICES, "volcano-vgpu-device-config", {"device-config.yaml": text})
 
     async def act(scene: Scene) -> None:
-        await scene.served()
+        await scene.wait_until_serving()
 
         assert scene.kubelet.allocatable == 7 + 3
 
-    play(act, devices, resource="example.com/gpu")
+    run_agent(act, devices, resource="example.com/gpu")

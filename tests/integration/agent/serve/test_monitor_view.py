@@ -53,7 +53,7 @@ def view_of(scene: Scene, folder: Path) -> MonitorView:
     survey = HardwareInformer(
         DriverThread(desk.driver), HardwareListeners(lambda: None, lambda _, __: None)
     )
-    return MonitorView(scene.around, survey, desk.instances)
+    return MonitorView(scene.informer, survey, desk.instances)
 
 
 def test_a_pod_that_is_older_than_the_ledger_is_not_evicted(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_what_the_status_tells_as_unpromised_is_known_by_pod_and_gpu(tmp_path: P
 
     async def act(scene: Scene) -> None:
         view = view_of(scene, tmp_path)
-        await scene.writer.flush()
+        await scene.status_controller.flush()
         assert view.unpromised_gpus() == frozenset()
         older = spec_of((promised("older"),))["entries"]
         scene.change(f"{GPU_NODES}/n", status=scene.status | {"unpromised": older})

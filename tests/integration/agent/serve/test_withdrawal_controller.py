@@ -23,7 +23,7 @@ from tests.integration.agent.clusterside import (
 from tests.integration.waiting import until
 
 
-class Files:
+class AgentFiles:
     """What an agent leaves on a node."""
 
     def __init__(self, root: Path) -> None:
@@ -41,27 +41,29 @@ class Files:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("x")
 
-    def left(self) -> list[Path]:
+    def remaining(self) -> list[Path]:
         return [path for path in self.ours if path.exists()]
 
 
-def withdrawal(scene: Scene, files: Files) -> WithdrawalController:
+def withdrawal(scene: Scene, files: AgentFiles) -> WithdrawalController:
     async def alive() -> set[str]:
         return scene.alive
 
-    return WithdrawalController(scene.around, scene.keeper, files.paths, cdi=files.cdi, alive=alive)
+    return WithdrawalController(
+        scene.informer, scene.capacity_controller, files.paths, cdi=files.cdi, alive=alive
+    )
 
 
 def test_nothing_is_left_and_nothing_of_others_is_touched(tmp_path: Path) -> None:
     """Twice is once."""
-    files = Files(tmp_path)
+    files = AgentFiles(tmp_path)
 
     async def act(scene: Scene) -> None:
         leaving = withdrawal(scene, files)
         await leaving.step()
         await leaving.step()
 
-        assert files.left() == []
+        assert files.remaining() == []
         assert all(path.exists() for path in files.theirs)
 
     play(act)
@@ -69,16 +71,16 @@ def test_nothing_is_left_and_nothing_of_others_is_touched(tmp_path: Path) -> Non
 
 def test_it_says_that_nothing_is_left_once_that_is_so(tmp_path: Path) -> None:
     """Kubelet counts slots for a while; what cannot be removed is left too."""
-    files = Files(tmp_path)
+    files = AgentFiles(tmp_path)
 
     async def act(scene: Scene) -> None:
         leaving = withdrawal(scene, files)
         with capture_logs() as logs:
-            await _counted(scene, "20")
+            await _set_slot_capacity(scene, "20")
             await leaving.step()
             assert [line["event"] for line in logs] == ["kubelet still counts slots"]
 
-            await _counted(scene, "0")
+            await _set_slot_capacity(scene, "0")
             shutil.rmtree(files.paths.state)
             files.paths.state.write_text("in the way")
             with pytest.raises(NotADirectoryError):
@@ -94,58 +96,58 @@ def test_it_says_that_nothing_is_left_once_that_is_so(tmp_path: Path) -> None:
     play(act)
 
 
-async def _counted(scene: Scene, amount: str) -> None:
+async def _set_slot_capacity(scene: Scene, amount: str) -> None:
     """Let kubelet write how many slots there are."""
     scene.change(f"{NODE}/n", status={"capacity": {"cpu": "2", SLOT: amount}})
     await until(
-        lambda: scene.around.node is not None and scene.around.node.capacity.get(SLOT) == amount
+        lambda: scene.informer.node is not None and scene.informer.node.capacity.get(SLOT) == amount
     )
 
 
 def test_files_stay_for_as_long_as_a_tenant_has_them(tmp_path: Path) -> None:
     """Its containers start again with what they have mounted."""
-    files = Files(tmp_path)
+    files = AgentFiles(tmp_path)
 
     async def act(scene: Scene) -> None:
         scene.bind("tenant")
         await scene.caught_up()
         leaving = withdrawal(scene, files)
         await leaving.step()
-        assert files.left() == files.ours[1:]  # the socket serves nobody any more
+        assert files.remaining() == files.ours[1:]  # the socket serves nobody any more
 
         scene.bind("tenant", phase="Succeeded")
         await scene.caught_up()
         await leaving.step()
-        assert files.left() == []
+        assert files.remaining() == []
 
     play(act)
 
 
 def test_files_stay_for_a_container_that_outlives_its_pod(tmp_path: Path) -> None:
     """Deleted by force, it runs on for a while."""
-    files = Files(tmp_path)
+    files = AgentFiles(tmp_path)
 
     async def act(scene: Scene) -> None:
         scene.promise(promised("ghost"))
         await scene.caught_up()
-        await scene.writer.flush({"ghost"})
+        await scene.status_controller.flush({"ghost"})
         await scene.caught_up()
         scene.alive = {"ghost"}
         leaving = withdrawal(scene, files)
         await leaving.step()
 
-        assert files.left() == files.ours[1:]
+        assert files.remaining() == files.ours[1:]
 
     play(act)
 
 
 def test_a_node_that_is_left_takes_no_promise(tmp_path: Path) -> None:
     """The status stays true for the pods that are still there, without an inventory."""
-    files = Files(tmp_path)
+    files = AgentFiles(tmp_path)
 
     async def act(scene: Scene) -> None:
         uid = await scene.held("tenant")
-        scene.writer.leaving = True
+        scene.status_controller.leaving = True
         await scene.told()
         await withdrawal(scene, files).step()
 
@@ -157,12 +159,12 @@ def test_a_node_that_is_left_takes_no_promise(tmp_path: Path) -> None:
 
 def test_a_node_can_be_left_without_its_driver(tmp_path: Path) -> None:
     """It may have been removed first."""
-    files = Files(tmp_path)
+    files = AgentFiles(tmp_path)
 
     async def act(scene: Scene) -> None:
-        await scene.writer.flush()
+        await scene.status_controller.flush()
         assert scene.status["inventory"]
-        scene.hardware, scene.writer.leaving = None, True
+        scene.hardware, scene.status_controller.leaving = None, True
         await scene.told()
         await withdrawal(scene, files).step()
 
@@ -173,20 +175,20 @@ def test_a_node_can_be_left_without_its_driver(tmp_path: Path) -> None:
 
 def test_an_agent_of_another_plugins_node_says_nothing(tmp_path: Path) -> None:
     """There the control plane writes the status; two would write for ever."""
-    files = Files(tmp_path)
+    files = AgentFiles(tmp_path)
 
     async def act(scene: Scene) -> None:
         text = "nodeAgent: upstream"
         body = {"metadata": {"name": "vgpu-admission-settings"}, "data": {"settings.yaml": text}}
         scene.server.objects.create(parsed(SETTINGS), body)
-        await until(lambda: scene.around.is_upstream)
-        await scene.writer.flush()
-        await scene.keeper.sweep()
+        await until(lambda: scene.informer.is_upstream)
+        await scene.status_controller.flush()
+        await scene.capacity_controller.sweep()
 
         assert not scene.server.objects.read(parsed(f"{GPU_NODES}/n")).get("status")
         assert MEMORY not in scene.node["status"]["capacity"]
         assert "labels" not in scene.node["metadata"]
-        assert "nodeAgent" in scene.around.plugin_conflict
-        assert files.left()
+        assert "nodeAgent" in scene.informer.plugin_conflict
+        assert files.remaining()
 
     play(act)

@@ -13,49 +13,66 @@ from agent.monitor.violation import ViolationKind as Misuse
 from agent.node.cgroup import PodCgroup
 from allocator.ledger.drift import DriftKind
 from tests.builders.model import mig_grant, soft_grant
-from tests.unit.agent.monitor.test_violation import OWN, SOFT, picture, seen, share, violation
+from tests.unit.agent.monitor.test_violation import (
+    OWN,
+    SOFT,
+    located_process,
+    observed,
+    share,
+    violation,
+)
 
 TWICE = (share(mig_grant("1g.5gb", 3)), share(mig_grant("1g.5gb", 3), container="side"))
 
 
-def found(looked_at: ObservedUse) -> list[tuple[DriftKind, str]]:
-    return [(d.kind, d.gpu) for d in drifts(looked_at, violations(looked_at))]
+def drift_kinds(observed_use: ObservedUse) -> list[tuple[DriftKind, str]]:
+    return [(d.kind, d.gpu) for d in drifts(observed_use, violations(observed_use))]
 
 
 @pytest.mark.parametrize(
     ("looked_at", "expected"),
     [
-        pytest.param(picture(seen(8000), shares=SOFT), [], id="as-promised"),
-        pytest.param(picture(seen(99000), shares=SOFT), [], id="too-much-is-the-users-affair"),
-        pytest.param(picture(shares=OWN), [], id="instance-there"),
+        pytest.param(observed(located_process(8000), shares=SOFT), [], id="as-promised"),
         pytest.param(
-            picture(shares=TWICE), [(DriftKind.MISSING, "GPU-0")], id="missing-for-one-pod"
+            observed(located_process(99000), shares=SOFT), [], id="too-much-is-the-users-affair"
+        ),
+        pytest.param(observed(shares=OWN), [], id="instance-there"),
+        pytest.param(
+            observed(shares=TWICE), [(DriftKind.MISSING, "GPU-0")], id="missing-for-one-pod"
         ),
         pytest.param(
-            replace(picture(shares=TWICE), instances=None), [], id="nobody-has-looked-yet"
-        ),
-        pytest.param(picture(seen()), [(DriftKind.EXTRA, "GPU-0")], id="without-an-entry"),
-        pytest.param(
-            picture(seen(gpu="GPU-1"), shares=SOFT), [(DriftKind.EXTRA, "GPU-1")], id="another-gpu"
+            replace(observed(shares=TWICE), instances=None), [], id="nobody-has-looked-yet"
         ),
         pytest.param(
-            picture(seen(cell=None), seen(cell=PodCgroup("u9", None))),
+            observed(located_process()), [(DriftKind.EXTRA, "GPU-0")], id="without-an-entry"
+        ),
+        pytest.param(
+            observed(located_process(gpu="GPU-1"), shares=SOFT),
+            [(DriftKind.EXTRA, "GPU-1")],
+            id="another-gpu",
+        ),
+        pytest.param(
+            observed(located_process(cgroup=None), located_process(cgroup=PodCgroup("u9", None))),
             [(DriftKind.EXTRA, "GPU-0")],
             id="of-no-pod",
         ),
-        pytest.param(picture(seen(None, cell=None), seen(0, cell=None)), [], id="without-memory"),
+        pytest.param(
+            observed(located_process(None, cgroup=None), located_process(0, cgroup=None)),
+            [],
+            id="without-memory",
+        ),
     ],
 )
 def test_promise_and_node_are_compared(
     looked_at: ObservedUse, expected: list[tuple[DriftKind, str]]
 ) -> None:
     """Each difference once, however many containers or processes show it."""
-    assert found(looked_at) == expected
+    assert drift_kinds(looked_at) == expected
 
 
 def test_changed_limits_are_told_otherwise() -> None:
     """The region of a container says what it is promised, or should."""
-    (drift,) = drifts(picture(shares=SOFT), [violation(Misuse.LIMITS)])
+    (drift,) = drifts(observed(shares=SOFT), [violation(Misuse.LIMITS)])
 
     assert (drift.kind, drift.pod) == (DriftKind.DIFFERENT, violation().pod)
 
@@ -63,7 +80,11 @@ def test_changed_limits_are_told_otherwise() -> None:
 def test_a_sentence_stays_while_figures_change() -> None:
     """Else each look would tell anew."""
     before, after = (
-        picture(seen(memory), seen(memory, cell=None), shares=(share(soft_grant(1), uid="u2"),))
+        observed(
+            located_process(memory),
+            located_process(memory, cgroup=None),
+            shares=(share(soft_grant(1), uid="u2"),),
+        )
         for memory in (100, 101)
     )
 
@@ -73,19 +94,19 @@ def test_a_sentence_stays_while_figures_change() -> None:
 LOOKS = st.lists(st.tuples(st.floats(0.1, 2 * LASTING_SECONDS), st.booleans()), max_size=30)
 
 
-def told(looks: Iterable[tuple[float, bool]]) -> list[float]:
+def report_times(looks: Iterable[tuple[float, bool]]) -> list[float]:
     """Return when it was told of a drift that is there at some looks, each after a pause."""
-    drift, course, now, when = (
+    drift, lasting, now, times = (
         HardwareDrift(kind=DriftKind.EXTRA, gpu="GPU-0", what="x"),
         LastingDrift(),
         0.0,
         [],
     )
-    for pause, there in looks:
+    for pause, present in looks:
         now += pause
-        course, due = course.advance([drift] if there else [], now)
-        when += [now] * len(due)
-    return when
+        lasting, to_report = lasting.advance([drift] if present else [], now)
+        times += [now] * len(to_report)
+    return times
 
 
 @given(LOOKS)
@@ -100,12 +121,12 @@ def test_each_onset_is_told_at_most_once_and_only_after_it_has_lasted(
         if began is not None and now - began >= LASTING_SECONDS:
             expected.add(began)
 
-    assert len(told(looks)) == len(expected)
+    assert len(report_times(looks)) == len(expected)
 
 
 def test_it_is_told_again_when_it_comes_back() -> None:
     """Which is another onset."""
     lasting = [(0.0, True), (LASTING_SECONDS, True), (LASTING_SECONDS, True)]
 
-    assert len(told(lasting)) == 1
-    assert len(told([*lasting, (1.0, False), *lasting])) == 2
+    assert len(report_times(lasting)) == 1
+    assert len(report_times([*lasting, (1.0, False), *lasting])) == 2

@@ -35,7 +35,7 @@ def share(name: str, *grants: Grant) -> Share:
     return Share(owner=owner, grants=grants, key="c0")
 
 
-def figures(
+def snapshot_of(
     *shares: Share, measured: Mapping[tuple[str, str, str], MeasuredUse]
 ) -> MonitorSnapshot:
     return MonitorSnapshot(
@@ -64,7 +64,7 @@ WORKING = share("train-0", soft_grant(8192, 30, gpu=SOFT))
 WAITING = share("train-1", soft_grant(4096, gpu=SOFT))
 CUT_OUT = share("tune-0", mig_grant("1g.5gb", 0, gpu=CUT))
 MISSING = share("tune-1", mig_grant("1g.5gb", 1, gpu=CUT))
-BUSY = figures(
+BUSY = snapshot_of(
     *(WORKING, WAITING, CUT_OUT, MISSING),
     measured=MappingProxyType(
         {
@@ -94,9 +94,9 @@ WRONG = replace(
 )
 
 
-def exposed(found: MonitorSnapshot | None, *, old: bool = True) -> str:
+def exposition(snapshot: MonitorSnapshot | None, *, old: bool = True) -> str:
     metrics = AgentMetrics(
-        version="0.1.0", snapshot=lambda: found, hung=lambda: 0.0, old=lambda: old
+        version="0.1.0", snapshot=lambda: snapshot, hung=lambda: 0.0, old=lambda: old
     )
     kind, body = metrics.exposition()
     assert kind.startswith("text/plain")
@@ -105,14 +105,14 @@ def exposed(found: MonitorSnapshot | None, *, old: bool = True) -> str:
 
 def test_a_scrape_reads_as_ever(golden: Callable[[str, str], str]) -> None:
     """Names, texts, labels and units are public API."""
-    text = exposed(WRONG)
+    text = exposition(WRONG)
 
     assert text == golden("agent-metrics.txt", text)
 
 
 def test_a_promise_is_there_before_anything_runs() -> None:
     """Its limit is known since the bind; what it uses is not, and is not 0 either."""
-    text = exposed(BUSY)
+    text = exposition(BUSY)
     lines = [line for line in text.splitlines() if "train-1" in line]
 
     assert sorted(line.partition("{")[0] for line in lines) == [
@@ -124,8 +124,8 @@ def test_a_promise_is_there_before_anything_runs() -> None:
 def test_what_no_driver_tells_is_absent() -> None:
     """A silent GPU keeps its promises and loses its measurements."""
     silent = replace(BUSY, usage={}, foreign={}, measured={})
-    gone = {line.partition("{")[0] for line in exposed(BUSY).splitlines()} - {
-        line.partition("{")[0] for line in exposed(silent).splitlines()
+    gone = {line.partition("{")[0] for line in exposition(BUSY).splitlines()} - {
+        line.partition("{")[0] for line in exposition(silent).splitlines()
     }
 
     assert {name for name in gone if not name.startswith("#")} == {
@@ -147,14 +147,14 @@ def test_what_no_driver_tells_is_absent() -> None:
 
 def test_old_names_can_be_left_out() -> None:
     """A site that has moved its dashboards pays for one set of series."""
-    text = exposed(BUSY, old=False)
+    text = exposition(BUSY, old=False)
 
     assert [family.name for family in OLD if family.name in text] == []
 
 
 def test_before_the_first_look_counters_are_there() -> None:
     """An increase from nothing would not be seen."""
-    text = exposed(None)
+    text = exposition(None)
 
     assert 'vgpu_isolation_violations_total{kind="memory"} 0.0' in text
     assert "vgpu_evictions_total 0.0" in text
@@ -175,7 +175,9 @@ def test_no_labels_come_twice() -> None:
         violations=(wrong, after),
         devices=(*WRONG.devices, gone),
     )
-    series = [line.rpartition(" ")[0] for line in exposed(crowded).splitlines() if line[0] != "#"]
+    series = [
+        line.rpartition(" ")[0] for line in exposition(crowded).splitlines() if line[0] != "#"
+    ]
 
     assert len(series) == len(set(series))
     assert 'vgpu_device_memory_bytes{device="GPU-gone",node="gpu-1"}' in series
@@ -184,7 +186,7 @@ def test_no_labels_come_twice() -> None:
 def test_hostile_names_stay_in_their_labels() -> None:
     """A name with quotes and line ends makes no series of its own."""
     sly = share('a"} 1\nvgpu_evil{x="', soft_grant(1, gpu=SOFT))
-    text = exposed(figures(sly, measured={}))
+    text = exposition(snapshot_of(sly, measured={}))
 
     assert [line for line in text.splitlines() if line.startswith("vgpu_evil")] == []
 
@@ -224,7 +226,7 @@ def test_a_scrape_is_well_formed() -> None:
     """Each name has HELP and TYPE before its samples, together in one place."""
     seen: list[str] = []
     declared: dict[str, set[str]] = {}
-    for line in exposed(WRONG).splitlines():
+    for line in exposition(WRONG).splitlines():
         if line.startswith("#"):
             word, name = line.split()[1:3]
             declared.setdefault(name, set()).add(word)
@@ -243,7 +245,7 @@ def test_shares_of_containers_that_take_turns_count_once() -> None:
     owner = replace(WORKING.owner, containers=("init",))
     first = replace(WORKING, owner=owner, stage=Stage.INIT)
 
-    text = exposed(figures(first, WORKING, measured={}))
+    text = exposition(snapshot_of(first, WORKING, measured={}))
 
     memory = re.search(r'vgpu_device_memory_promised_bytes\{device="0",node="gpu-1"\} (.*)', text)
     assert memory is not None
@@ -252,7 +254,7 @@ def test_shares_of_containers_that_take_turns_count_once() -> None:
 
 def test_shares_of_one_gpu_add_up() -> None:
     """What the ledger promised, in bytes and as a share of compute."""
-    text = exposed(figures(WORKING, WAITING, measured={}))
+    text = exposition(snapshot_of(WORKING, WAITING, measured={}))
     place = r'\{device="0",node="gpu-1"\} (.*)'
     memory = re.search(f"vgpu_device_memory_promised_bytes{place}", text)
     cores = re.search(f"vgpu_device_cores_promised_ratio{place}", text)

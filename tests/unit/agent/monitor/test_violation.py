@@ -46,25 +46,25 @@ def share(*grants: Grant, uid: str = "u1", container: str = "main") -> Share:
     return Share(owner=owner, grants=grants, key="c0")
 
 
-def seen(
+def located_process(
     memory: int | None = 1000,
     *,
     gpu: str = "GPU-0",
     instance: str | None = None,
-    cell: PodCgroup | None = HOME,
+    cgroup: PodCgroup | None = HOME,
 ) -> LocatedProcess:
-    held = None if memory is None else MiB(memory)
-    return LocatedProcess(Process(pid=7, gpu=gpu, memory=held, instance=instance), cell)
+    amount = None if memory is None else MiB(memory)
+    return LocatedProcess(Process(pid=7, gpu=gpu, memory=amount, instance=instance), cgroup)
 
 
-def picture(
+def observed(
     *processes: LocatedProcess, shares: tuple[Share, ...] = (), pod: LocalPod = POD
 ) -> ObservedUse:
     return ObservedUse(processes=processes, shares=shares, pods={pod.uid: pod}, instances=INSTANCES)
 
 
-def kinds(looked_at: ObservedUse) -> list[ViolationKind]:
-    return [violation.kind for violation in violations(looked_at)]
+def violation_kinds(observed_use: ObservedUse) -> list[ViolationKind]:
+    return [violation.kind for violation in violations(observed_use)]
 
 
 SOFT = (share(soft_grant(8000)),)
@@ -74,65 +74,103 @@ OWN = (share(mig_grant("1g.5gb", 0)),)
 @pytest.mark.parametrize(
     ("process", "shares", "kind"),
     [
-        pytest.param(seen(8000), SOFT, None, id="all-of-it"),
-        pytest.param(seen(8000 + 160 + CONTEXT_ALLOWANCE), SOFT, None, id="with-its-context"),
-        pytest.param(seen(8001 + 160 + CONTEXT_ALLOWANCE), SOFT, ViolationKind.MEMORY, id="more"),
-        pytest.param(seen(None), SOFT, None, id="the-driver-does-not-tell"),
-        pytest.param(seen(gpu="GPU-1"), SOFT, ViolationKind.DEVICE, id="another-gpu"),
+        pytest.param(located_process(8000), SOFT, None, id="all-of-it"),
         pytest.param(
-            seen(cell=PodCgroup("u1", SIDE)), SOFT, ViolationKind.DEVICE, id="another-container"
+            located_process(8000 + 160 + CONTEXT_ALLOWANCE), SOFT, None, id="with-its-context"
         ),
-        pytest.param(seen(cell=PodCgroup("u1", None)), SOFT, None, id="who-knows-which-container"),
         pytest.param(
-            seen(9000, cell=PodCgroup("u1", None)), SOFT, ViolationKind.MEMORY, id="nor-could-any"
+            located_process(8001 + 160 + CONTEXT_ALLOWANCE), SOFT, ViolationKind.MEMORY, id="more"
         ),
-        pytest.param(seen(instance="MIG-own"), OWN, None, id="own-instance"),
-        pytest.param(seen(instance=None), OWN, None, id="instance-not-told"),
-        pytest.param(seen(instance="MIG-other"), OWN, ViolationKind.DEVICE, id="anothers-instance"),
-        pytest.param(seen(instance="MIG-new"), OWN, None, id="an-instance-not-looked-at-yet"),
+        pytest.param(located_process(None), SOFT, None, id="the-driver-does-not-tell"),
+        pytest.param(located_process(gpu="GPU-1"), SOFT, ViolationKind.DEVICE, id="another-gpu"),
         pytest.param(
-            seen(instance="MIG-own"), SOFT, ViolationKind.DEVICE, id="an-instance-of-nobody"
+            located_process(cgroup=PodCgroup("u1", SIDE)),
+            SOFT,
+            ViolationKind.DEVICE,
+            id="another-container",
         ),
-        pytest.param(seen(), (), ViolationKind.UNPROMISED, id="no-promise"),
         pytest.param(
-            seen(), (share(soft_grant(1), uid="u2"),), ViolationKind.UNPROMISED, id="not-its-own"
+            located_process(cgroup=PodCgroup("u1", None)),
+            SOFT,
+            None,
+            id="who-knows-which-container",
         ),
-        pytest.param(seen(cell=None), (), None, id="not-a-pod"),
-        pytest.param(seen(cell=PodCgroup("u9", MAIN)), (), None, id="a-pod-that-nobody-knows"),
+        pytest.param(
+            located_process(9000, cgroup=PodCgroup("u1", None)),
+            SOFT,
+            ViolationKind.MEMORY,
+            id="nor-could-any",
+        ),
+        pytest.param(located_process(instance="MIG-own"), OWN, None, id="own-instance"),
+        pytest.param(located_process(instance=None), OWN, None, id="instance-not-told"),
+        pytest.param(
+            located_process(instance="MIG-other"), OWN, ViolationKind.DEVICE, id="anothers-instance"
+        ),
+        pytest.param(
+            located_process(instance="MIG-new"), OWN, None, id="an-instance-not-looked-at-yet"
+        ),
+        pytest.param(
+            located_process(instance="MIG-own"),
+            SOFT,
+            ViolationKind.DEVICE,
+            id="an-instance-of-nobody",
+        ),
+        pytest.param(located_process(), (), ViolationKind.UNPROMISED, id="no-promise"),
+        pytest.param(
+            located_process(),
+            (share(soft_grant(1), uid="u2"),),
+            ViolationKind.UNPROMISED,
+            id="not-its-own",
+        ),
+        pytest.param(located_process(cgroup=None), (), None, id="not-a-pod"),
+        pytest.param(
+            located_process(cgroup=PodCgroup("u9", MAIN)), (), None, id="a-pod-that-nobody-knows"
+        ),
     ],
 )
 def test_use_is_held_against_the_promise(
     process: LocatedProcess, shares: tuple[Share, ...], kind: ViolationKind | None
 ) -> None:
     """Memory with an allowance for what the library cannot count, devices by their names."""
-    assert kinds(picture(process, shares=shares)) == ([kind] if kind else [])
+    assert violation_kinds(observed(process, shares=shares)) == ([kind] if kind else [])
 
 
 def test_processes_of_one_container_add_up() -> None:
     """Each below the promise, and together above it."""
-    assert kinds(picture(seen(5000), seen(5000), shares=SOFT)) == [ViolationKind.MEMORY]
+    assert violation_kinds(observed(located_process(5000), located_process(5000), shares=SOFT)) == [
+        ViolationKind.MEMORY
+    ]
     twice = (share(soft_grant(8000)), share(soft_grant(8000), container="side"))
-    assert kinds(picture(seen(5000), seen(5000, cell=PodCgroup("u1", SIDE)), shares=twice)) == []
+    assert (
+        violation_kinds(
+            observed(
+                located_process(5000),
+                located_process(5000, cgroup=PodCgroup("u1", SIDE)),
+                shares=twice,
+            )
+        )
+        == []
+    )
 
 
 @given(count=st.integers(1, 64))
 def test_an_allowance_does_not_grow_with_processes(count: int) -> None:
     """Who forks a hundred processes gains four contexts."""
     most = 8000 + 160 + MOST_CONTEXTS * CONTEXT_ALLOWANCE
-    crowd = [seen(-(-(most + 1) // count)) for _ in range(count)]
+    crowd = [located_process(-(-(most + 1) // count)) for _ in range(count)]
 
-    assert kinds(picture(*crowd, shares=SOFT)) == [ViolationKind.MEMORY]
+    assert violation_kinds(observed(*crowd, shares=SOFT)) == [ViolationKind.MEMORY]
 
 
 def test_foreign_is_what_nobody_was_promised_there() -> None:
     """The node's own processes, unknown pods, and pods on GPUs that others were promised."""
-    looked_at = picture(
-        seen(10, cell=None),
-        seen(200, cell=PodCgroup("u9", MAIN)),
-        seen(3000),
-        seen(40000, gpu="GPU-1"),
-        seen(None, cell=None),
-        seen(5, gpu="GPU-9", cell=None),
+    looked_at = observed(
+        located_process(10, cgroup=None),
+        located_process(200, cgroup=PodCgroup("u9", MAIN)),
+        located_process(3000),
+        located_process(40000, gpu="GPU-1"),
+        located_process(None, cgroup=None),
+        located_process(5, gpu="GPU-9", cgroup=None),
         shares=SOFT,
     )
 
@@ -142,16 +180,17 @@ def test_foreign_is_what_nobody_was_promised_there() -> None:
 def test_what_is_told_as_unpromised_is_not_counted_twice() -> None:
     """It is taken as if promised; on a GPU that is not told of, it is foreign as before."""
     looked_at = replace(
-        picture(seen(3000), seen(50, gpu="GPU-1")), unpromised=frozenset({("u1", "GPU-0")})
+        observed(located_process(3000), located_process(50, gpu="GPU-1")),
+        unpromised=frozenset({("u1", "GPU-0")}),
     )
 
     assert foreign_memory(looked_at, ("GPU-0", "GPU-1")) == {"GPU-0": 0, "GPU-1": 50}
 
 
 def violation(
-    kind: ViolationKind = ViolationKind.MEMORY, *, kept: bool = False, note: str = ""
+    kind: ViolationKind = ViolationKind.MEMORY, *, exempt: bool = False, note: str = ""
 ) -> Violation:
-    pod = LocalPod(uid="u1", namespace="a", name="b", exempt=kept)
+    pod = LocalPod(uid="u1", namespace="a", name="b", exempt=exempt)
     return Violation(kind=kind, pod=pod, container="main", gpu="GPU-0", note=note)
 
 
@@ -160,7 +199,7 @@ def violation(
     [
         pytest.param(violation(), Enforcement.EVICT, True, id="evicted"),
         pytest.param(violation(), Enforcement.REPORT, False, id="only-reported"),
-        pytest.param(violation(kept=True), Enforcement.EVICT, False, id="would-come-back"),
+        pytest.param(violation(exempt=True), Enforcement.EVICT, False, id="would-come-back"),
         pytest.param(violation(ViolationKind.LIMITS), Enforcement.EVICT, False, id="was-put-right"),
     ],
 )
@@ -169,9 +208,9 @@ def test_the_first_look_tells_and_the_second_evicts(
 ) -> None:
     """A violation begins once, whatever its numbers do, and is acted on where it lasts."""
     first = violation_changes([], [one], enforcement)
-    later = violation(one.kind, kept=one.pod.exempt, note="other numbers")
+    later = violation(one.kind, exempt=one.pod.exempt, note="other numbers")
     second = violation_changes([one], [later], enforcement)
 
-    assert (first.begun, first.due) == ((one,), ())
+    assert (first.begun, first.to_evict) == ((one,), ())
     assert second.begun == ()
-    assert second.due == ((later,) if due else ())
+    assert second.to_evict == ((later,) if due else ())

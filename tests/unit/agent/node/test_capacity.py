@@ -87,13 +87,13 @@ def limits(asked: ContainerRequest, factor: int) -> dict[str, str]:
     return {str(name): str(amount) for name, amount in wanted.items() if amount is not None}
 
 
-def total(tenants: list[NodePod]) -> dict[str, int]:
+def total_requests(pods: list[NodePod]) -> dict[str, int]:
     """Add up as kubelet and kube-scheduler do."""
-    found: dict[str, int] = {}
-    for one in tenants:
-        for name, amount in one.requests.items():
-            found[name] = found.get(name, 0) + amount
-    return found
+    totals: dict[str, int] = {}
+    for node_pod in pods:
+        for name, amount in node_pod.requests.items():
+            totals[name] = totals.get(name, 0) + amount
+    return totals
 
 
 FACTORS = (1, 7, 1024)
@@ -101,7 +101,7 @@ _COIN: st.SearchStrategy[bool] = st.booleans()
 
 
 @st.composite
-def asks(draw: st.DrawFn, factor: int) -> ContainerRequest:
+def container_requests(draw: st.DrawFn, factor: int) -> ContainerRequest:
     memory: int | None = draw(st.none() | st.integers(1, 41000 // factor).map(lambda n: n * factor))
     percent = None if memory is not None else draw(st.none() | st.integers(1, 100))
     made = ask(
@@ -114,8 +114,8 @@ def asks(draw: st.DrawFn, factor: int) -> ContainerRequest:
 
 
 @st.composite
-def requests(draw: st.DrawFn, factor: int) -> PodRequest:
-    several = draw(st.lists(asks(factor), min_size=1, max_size=3))
+def pod_requests(draw: st.DrawFn, factor: int) -> PodRequest:
+    several = draw(st.lists(container_requests(factor), min_size=1, max_size=3))
     named = [
         ContainerRequest(
             name=f"c{i}",
@@ -131,12 +131,12 @@ def requests(draw: st.DrawFn, factor: int) -> PodRequest:
     return pod(*named)
 
 
-def accepted(known: Ledger, request: PodRequest, uid: str) -> Ledger | None:
-    found = assign(known, PodClaim(uid=uid, request=request), terms=PlacementPolicy())
-    if not isinstance(found, Assignment):
+def ledger_after_bind(known: Ledger, request: PodRequest, uid: str) -> Ledger | None:
+    assignment = assign(known, PodClaim(uid=uid, request=request), terms=PlacementPolicy())
+    if not isinstance(assignment, Assignment):
         return None
-    made = Entry(namespace="a", pod=uid, uid=uid, since=NOON, containers=found.containers)
-    return with_entry(known, made)
+    entry = Entry(namespace="a", pod=uid, uid=uid, since=NOON, containers=assignment.containers)
+    return with_entry(known, entry)
 
 
 @pytest.mark.parametrize(("product", "mode"), KINDS)
@@ -154,9 +154,9 @@ def test_what_the_ledger_accepts_kubelet_accepts(
     limit = capacity(known.node.gpus, words) | {SLOT: total_slots(known.node.gpus)}
     tenants: list[NodePod] = []
     for number in range(data.draw(st.integers(1, 12))):
-        request = data.draw(requests(factor))
+        request = data.draw(pod_requests(factor))
         uid = f"uid-{number}"
-        after, leaves = accepted(known, request, uid), data.draw(_COIN)
+        after, leaves = ledger_after_bind(known, request, uid), data.draw(_COIN)
         if after is not None:
             known = after
             tenants.append(pod_of(request, uid, factor=factor))
@@ -164,7 +164,7 @@ def test_what_the_ledger_accepts_kubelet_accepts(
             gone = tenants.pop(data.draw(st.integers(0, len(tenants) - 1)))
             rest = tuple(e for e in known.entries if e.uid != gone.uid)
             known = replace(known, entries=rest)
-        sums = total(tenants)
+        sums = total_requests(tenants)
         assert {n: a for n, a in sums.items() if a > limit.get(n, 0)} == {}
 
 

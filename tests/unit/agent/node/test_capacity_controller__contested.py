@@ -36,7 +36,7 @@ GPU = Device(
 )
 
 
-class Contest(FakeApiClient):
+class ContestedNode(FakeApiClient):
     """A Node whose capacity two write: the keeper, and whoever calls :meth:`undo`."""
 
     def __init__(self) -> None:
@@ -46,15 +46,15 @@ class Contest(FakeApiClient):
             "status": {"capacity": {}},
         }
         self.writes: list[float] = []
-        self.around = NodeInformer(Client(Access(url="http://localhost")), "n", "system")
-        for pulse in self.around.watch_health.values():
+        self.informer = NodeInformer(Client(Access(url="http://localhost")), "n", "system")
+        for pulse in self.informer.watch_health.values():
             pulse.synced = True
         raw = json.dumps({"metadata": {"name": "n"}, "spec": {"entries": []}}).encode()
-        self.around.learn(decode_gpu_node(raw))
-        self._seen()
+        self.informer.learn(decode_gpu_node(raw))
+        self._deliver_node()
         hardware = Hardware(devices=(GPU,))
-        self.keeper = CapacityController(
-            self, self.around, lambda: hardware, version="1", clock=self.time.clock()
+        self.controller = CapacityController(
+            self, self.informer, lambda: hardware, version="1", clock=self.time.clock()
         )
 
     async def merge_patch(
@@ -65,38 +65,38 @@ class Contest(FakeApiClient):
             self.body["status"]["capacity"] |= changes["status"]["capacity"]
         else:
             self.body["metadata"] |= changes["metadata"]
-        self._seen()
+        self._deliver_node()
         return b"{}"
 
     def undo(self) -> None:
         """Write 0, as kubelet does."""
         self.body["status"]["capacity"][MEMORY] = "0"
-        self._seen()
+        self._deliver_node()
 
-    def _seen(self) -> None:
-        self.around.node = own_node(json.dumps(self.body).encode())
+    def _deliver_node(self) -> None:
+        self.informer.node = own_node(json.dumps(self.body).encode())
 
     @property
-    def stands(self) -> bool:
+    def has_our_capacity(self) -> bool:
         return bool(self.body["status"]["capacity"].get(MEMORY) == "15360")
 
-    def pass_by(self, seconds: int, every: int | None = None) -> None:
+    def advance(self, seconds: int, every: int | None = None) -> None:
         """Let time pass, in which the keeper looks each second and the other acts *every* few."""
         for second in range(seconds):
             if every is not None and second % every == 0:
                 self.undo()
-            asyncio.run(self.keeper.sweep())
+            asyncio.run(self.controller.sweep())
             self.time.now += INTERVAL
 
 
 def test_what_kubelet_undoes_every_ten_seconds_is_back_at_once_each_time() -> None:
     """It never stands aside for longer than a look takes, for the five minutes that this lasts."""
-    contest = Contest()
-    contest.pass_by(1)
+    contest = ContestedNode()
+    contest.advance(1)
     for _ in range(30):
         contest.undo()
-        contest.pass_by(10)
-        assert contest.stands
+        contest.advance(10)
+        assert contest.has_our_capacity
 
     assert len(contest.writes) == 31
 
@@ -105,22 +105,22 @@ def test_what_kubelet_undoes_every_ten_seconds_is_back_at_once_each_time() -> No
 @given(every=st.integers(1, 9), lasting=st.integers(30, 300))
 def test_whoever_is_faster_is_not_raced(every: int, lasting: int) -> None:
     """Writes thin out to one in five to ten seconds; once the other stops, ours stands again."""
-    contest = Contest()
-    contest.pass_by(lasting, every)
+    contest = ContestedNode()
+    contest.advance(lasting, every)
 
     late = [at for at in contest.writes if at > contest.writes[0] + 4 * LONGEST_REWRITE_PAUSE]
     assert all(b - a >= LONGEST_REWRITE_PAUSE / 2 for a, b in pairwise(late))
     assert len(contest.writes) <= 6 + lasting / (LONGEST_REWRITE_PAUSE / 2)
-    contest.pass_by(int(LONGEST_REWRITE_PAUSE) + 1)
-    assert contest.stands
+    contest.advance(int(LONGEST_REWRITE_PAUSE) + 1)
+    assert contest.has_our_capacity
 
 
 def test_patience_ends_with_the_quarrel() -> None:
     """What stood for a while and is undone then is back at once, and again."""
-    contest = Contest()
-    contest.pass_by(60, every=1)
-    contest.pass_by(int(LONGEST_REWRITE_PAUSE + STABLE_AFTER) + 1)
+    contest = ContestedNode()
+    contest.advance(60, every=1)
+    contest.advance(int(LONGEST_REWRITE_PAUSE + STABLE_AFTER) + 1)
     for _ in range(2):
         contest.undo()
-        contest.pass_by(1)
-        assert contest.stands
+        contest.advance(1)
+        assert contest.has_our_capacity

@@ -29,10 +29,10 @@ def test_another_plugin_is_known_by_what_it_gives_out(
     allocatable: dict[str, str], ours: list[str], named: str
 ) -> None:
     """Where something is allocatable that no agent of ours added, somebody serves it."""
-    found = plugin_conflict(allocatable, ours, VOCABULARIES)
+    conflict = plugin_conflict(allocatable, ours, VOCABULARIES)
 
-    assert named in found
-    assert bool(found) == bool(named)
+    assert named in conflict
+    assert bool(conflict) == bool(named)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ BROKEN = Runtime(path="/etc/x", problem="not TOML")
 
 
 @pytest.mark.parametrize(
-    ("runtime", "told", "reads"),
+    ("runtime", "configurations", "reads"),
     [
         pytest.param("containerd://2.2.1", [SILENT], True, id="as-it-is-made"),
         pytest.param("containerd://2.2.1", [OFF], False, id="turned-off"),
@@ -105,10 +105,10 @@ BROKEN = Runtime(path="/etc/x", problem="not TOML")
     ],
 )
 def test_what_is_configured_comes_before_the_release(
-    runtime: str, told: list[Runtime], *, reads: bool
+    runtime: str, configurations: list[Runtime], *, reads: bool
 ) -> None:
     """A runtime that drops what Allocate answers would start containers without their limits."""
-    assert reads_cdi(runtime, told) is reads
+    assert reads_cdi(runtime, configurations) is reads
 
 
 @pytest.mark.parametrize(

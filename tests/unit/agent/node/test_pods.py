@@ -31,12 +31,12 @@ RUNNING: Mapping[str, object] = {"running": {"startedAt": "2026-11-21T17:00:00Z"
 WAITING: Mapping[str, object] = {"waiting": {"reason": "PodInitializing"}}
 
 
-def read(found: dict[str, Any], **more: object) -> NodePod:
-    found["metadata"] |= {"uid": "u", "name": "p", "namespace": "team-a"}
-    return parse_pod(json.dumps(found | more).encode())
+def parsed_pod(document: dict[str, Any], **more: object) -> NodePod:
+    document["metadata"] |= {"uid": "u", "name": "p", "namespace": "team-a"}
+    return parse_pod(json.dumps(document | more).encode())
 
 
-def states(kind: str, **by_name: Mapping[str, object]) -> dict[str, Any]:
+def statuses(kind: str, **by_name: Mapping[str, object]) -> dict[str, Any]:
     return {kind: [{"name": name, "state": state} for name, state in by_name.items()]}
 
 
@@ -47,7 +47,7 @@ def test_what_admission_injected_is_recognised() -> None:
         received(written(container("side"), container("main", limits))), around(Settings())
     )
 
-    (side, main) = read(pod).containers
+    (side, main) = parsed_pod(pod).containers
 
     assert (side.injected, side.key) == (False, "c0")
     assert (main.injected, main.key, main.has_mounts) == (True, "c1", True)
@@ -57,7 +57,7 @@ def test_when_a_container_runs_its_place_says() -> None:
     """An init container that is always restarted stays; the others are over before the apps."""
     first = [container("first"), container("side", restartPolicy="Always")]
 
-    found = read(written(container("main"), init=first)).containers
+    found = parsed_pod(written(container("main"), init=first)).containers
 
     assert [vessel.stage for vessel in found] == [Stage.INIT, Stage.SIDECAR, Stage.APP]
 
@@ -68,9 +68,9 @@ def test_a_variable_that_is_given_twice_is_what_it_is_given_last() -> None:
     pod = admitted(received(written(container("main", limits))), around(Settings()))
     env = pod["spec"]["containers"][0]["env"]
     env.append({"name": "CUDA_TASK_PRIORITY", "value": "0"})
-    high = read(pod).containers[0]
+    high = parsed_pod(pod).containers[0]
     env.append({"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"})
-    blunt = read(pod).containers[0]
+    blunt = parsed_pod(pod).containers[0]
 
     assert (high.injected, high.priority) == (True, Priority.HIGH)
     assert (blunt.injected, blunt.priority) == (False, Priority.LOW)
@@ -82,7 +82,7 @@ def test_a_container_put_first_later_does_not_move_the_key() -> None:
     pod = admitted(received(written(container("main", limits))), around(Settings()))
     pod["spec"]["containers"].insert(0, container("proxy"))
 
-    assert [v.key for v in read(pod).containers] == ["c0", "c0"]
+    assert [v.key for v in parsed_pod(pod).containers] == ["c0", "c0"]
 
 
 @pytest.mark.parametrize(
@@ -104,13 +104,13 @@ def test_requests_are_what_kubelet_counts(parts: dict[str, list[int]], expected:
     sidecars = [one | {"restartPolicy": "Always"} for one in made.get("side", [])]
     pod = written(*made["containers"], init=[*sidecars, *made.get("init", [])])
 
-    assert read(pod).requests[MEMORY] == expected
+    assert parsed_pod(pod).requests[MEMORY] == expected
 
 
 @pytest.mark.parametrize("amount", ["x", "-5", "", "1e99999", "0"])
 def test_amounts_that_are_none_count_nothing(amount: str) -> None:
     """The API server admits none of them; a reader that fell over would stop the agent."""
-    assert read(written(container("main", {MEMORY: amount}))).requests == {}
+    assert parsed_pod(written(container("main", {MEMORY: amount}))).requests == {}
 
 
 @pytest.mark.parametrize("raw", [b"{}", b"[]", b"null", b'{"metadata": {"uid": 3}}', b"\xff", b""])
@@ -128,7 +128,7 @@ def test_null_is_nothing() -> None:
         "status": {"containerStatuses": None, "initContainerStatuses": None},
     }
 
-    found = read(odd)
+    found = parsed_pod(odd)
 
     assert (found.has_started, found.ended, found.assignment, dict(found.requests)) == (
         False,
@@ -141,7 +141,7 @@ def test_null_is_nothing() -> None:
 @pytest.mark.parametrize("state", [RUNNING, {"running": {"startedAt": None}}, DONE, FAILED])
 def test_a_container_that_ran_has_started(state: Mapping[str, object]) -> None:
     """Also one that has ended since."""
-    pod = read(written(container("main")), status=states("containerStatuses", main=state))
+    pod = parsed_pod(written(container("main")), status=statuses("containerStatuses", main=state))
 
     assert pod.has_started
 
@@ -150,7 +150,7 @@ def test_a_container_in_a_crash_loop_has_started() -> None:
     """It waits for its next start, and what it was promised is in use."""
     status = {"containerStatuses": [{"name": "main", "state": WAITING, "lastState": FAILED}]}
 
-    assert read(written(container("main")), status=status).has_started
+    assert parsed_pod(written(container("main")), status=status).has_started
 
 
 def test_containers_are_known_by_the_runtimes_ids() -> None:
@@ -160,7 +160,7 @@ def test_containers_are_known_by_the_runtimes_ids() -> None:
         "ephemeralContainerStatuses": [{"name": "debug", "containerID": f"cri-o://{'b' * 64}"}],
     }
 
-    assert read(written(container("main")), status=status).container_names == {
+    assert parsed_pod(written(container("main")), status=status).container_names == {
         "a" * 64: "main",
         "b" * 64: "debug",
     }
@@ -180,7 +180,7 @@ def test_evicting_some_pods_helps_nothing(metadata: dict[str, object], *, kept: 
     pod = written(container("main"))
     pod["metadata"] |= metadata
 
-    assert read(pod).recreated_here is kept
+    assert parsed_pod(pod).recreated_here is kept
 
 
 OWNER = Owner(uid="u", namespace="team-a", pod="p", containers=("main",))
@@ -188,9 +188,9 @@ BOTH = Owner(uid="u", namespace="team-a", pod="p", containers=("first", "main"))
 DEVICES = tuple(replace(device(index=i), pci=f"0000:{9 - i:02x}:00.0") for i in range(2))
 
 
-def bound(**status: object) -> NodePod:
+def bound_pod(**status: object) -> NodePod:
     pod = written(container("main"), init=[container("first")], nodeName="n")
-    return read(pod, status=status)
+    return parsed_pod(pod, status=status)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_where_slots_are_shared_it_is_the_first_that_has_not_ended_well(
     first: Mapping[str, object], expected: str
 ) -> None:
     """An init container that failed starts again; an app starts after it ended well."""
-    pod = bound(**states("initContainerStatuses", first=first))
+    pod = bound_pod(**statuses("initContainerStatuses", first=first))
 
     assert next_container(BOTH, pod).name == expected
 
@@ -209,14 +209,14 @@ def test_where_slots_are_shared_it_is_the_first_that_has_not_ended_well(
 def test_an_init_container_that_still_runs_is_looked_at_again() -> None:
     """Kubelet knows of its end before the API server does."""
     with pytest.raises(StillRunsError):
-        next_container(BOTH, bound(**states("initContainerStatuses", first=RUNNING)))
+        next_container(BOTH, bound_pod(**statuses("initContainerStatuses", first=RUNNING)))
 
 
 def test_a_share_lists_gpus_as_cuda_counts_them() -> None:
     """By PCI address, whatever the order of indexes or of the entry."""
     both = entry("u", soft_grant(1, gpu="GPU-0"), soft_grant(2, gpu="GPU-1"))
 
-    share = share_of(OWNER, bound(), both, devices=DEVICES)
+    share = share_of(OWNER, bound_pod(), both, devices=DEVICES)
 
     assert [grant.gpu for grant in share.grants] == ["GPU-1", "GPU-0"]
     assert (share.owner, share.key) == (OWNER, "c0")
@@ -226,18 +226,18 @@ def test_a_share_lists_gpus_as_cuda_counts_them() -> None:
     ("pod", "promised", "words"),
     [
         pytest.param(None, entry("u", soft_grant(1)), "not bound to this node", id="unknown-pod"),
-        pytest.param(bound(), None, "no entry on this node yet", id="no-entry"),
+        pytest.param(bound_pod(), None, "no entry on this node yet", id="no-entry"),
         pytest.param(
-            bound(phase="Failed"), entry("u", soft_grant(1)), "has already ended", id="over"
+            bound_pod(phase="Failed"), entry("u", soft_grant(1)), "has already ended", id="over"
         ),
         pytest.param(
-            bound(),
+            bound_pod(),
             entry("u", soft_grant(1), container="b"),
             "was given no GPU",
             id="another-container",
         ),
         pytest.param(
-            bound(), entry("u", soft_grant(1, gpu="GPU-7")), "no longer on this node", id="gone"
+            bound_pod(), entry("u", soft_grant(1, gpu="GPU-7")), "no longer on this node", id="gone"
         ),
     ],
 )
@@ -253,17 +253,17 @@ def test_without_cdi_only_what_admission_guards_may_start() -> None:
     """Nothing else would keep it from another tenant's GPU."""
     promised = entry("u", soft_grant(1))
 
-    assert share_of(OWNER, bound(), promised, devices=DEVICES).has_mounts is False
+    assert share_of(OWNER, bound_pod(), promised, devices=DEVICES).has_mounts is False
     with pytest.raises(NotYetError, match="was not admitted"):
-        share_of(OWNER, bound(), promised, devices=DEVICES, unguarded=True)
+        share_of(OWNER, bound_pod(), promised, devices=DEVICES, unguarded=True)
 
 
 def test_the_monitor_knows_bound_pods_only() -> None:
     """A promise to a pod that is elsewhere yet, or over, is nobody's to measure."""
     entries = [entry("u", soft_grant(1)), entry("v", soft_grant(1)), entry("w", soft_grant(1))]
-    over = read(written(container("main")), status={"phase": "Succeeded"})
+    over = parsed_pod(written(container("main")), status={"phase": "Succeeded"})
 
-    found = shares_of(entries, {"u": bound(), "w": over}, DEVICES)
+    found = shares_of(entries, {"u": bound_pod(), "w": over}, DEVICES)
 
     assert [share.owner.uid for share in found] == ["u"]
 
@@ -272,7 +272,7 @@ def test_a_gpu_that_is_gone_keeps_its_place_among_the_others() -> None:
     """A running container's limits go by place: without the first, the second's would be its."""
     both = entry("u", soft_grant(3000, gpu="GPU-7"), soft_grant(1000, gpu="GPU-0"))
 
-    (found,) = shares_of([both], {"u": bound()}, DEVICES)
+    (found,) = shares_of([both], {"u": bound_pod()}, DEVICES)
 
     assert [(grant.gpu, grant.memory) for grant in found.grants] == [
         ("GPU-7", 3000),

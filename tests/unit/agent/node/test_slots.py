@@ -25,9 +25,9 @@ def test_every_slot_is_listed_once(offer: SlotOffer, used: frozenset[str]) -> No
 @given(offers, used)
 def test_sick_gpus_take_free_slots_first(offer: SlotOffer, used: frozenset[str]) -> None:
     """A used slot is unsound only where no free one is left to take in its place."""
-    found = dict(list_slots(offer, used))
+    slots = dict(list_slots(offer, used))
     offered = {slot_name(i) for i in range(offer.total)}
-    sound = {name for name, is_sound in found.items() if is_sound}
+    sound = {name for name, is_sound in slots.items() if is_sound}
 
     assert len(sound) == max(0, min(offer.healthy, offer.total))
     assert sound <= offered

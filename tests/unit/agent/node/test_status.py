@@ -29,7 +29,7 @@ from allocator.model.units import MiB
 from tests.builders import model as builders
 from tests.builders.model import A100_40, T4, mig_grant, placed, soft_grant
 
-WHO = Identity(name="n", uid="node-1", boot="boot-1")
+IDENTITY = Identity(name="n", uid="node-1", boot="boot-1")
 ON, OFF = MigMode(current=True, pending=True), MigMode(current=False, pending=False)
 
 
@@ -38,16 +38,16 @@ def device(product: str = A100_40, index: int = 0, mig: MigMode | None = None) -
     return replace(known, links=("GPU-9",), switch="0000:f0:00.0")
 
 
-def told(
+def status_of(
     hardware: Hardware, *, node: NodeConfig | None = None, before: Ledger | None = None
 ) -> dict[str, Any]:
     gpus = served_gpus(hardware, DeviceConfig(), node, before=before)
     return document(
-        NodeAccount(identity=WHO, gpus=gpus, instances=hardware.instances, generation=3)
+        NodeAccount(identity=IDENTITY, gpus=gpus, instances=hardware.instances, generation=3)
     )
 
 
-def stored(status: Mapping[str, object]) -> Ledger:
+def ledger_of(status: Mapping[str, object]) -> Ledger:
     return parse_ledger(
         {"metadata": {"name": "n", "uid": "u", "generation": 3}, "spec": {}, "status": status}
     )
@@ -61,21 +61,21 @@ def test_the_control_plane_reads_what_the_agent_writes() -> None:
         instances=(RealisedInstance(gpu="GPU-0", placed=small, uuid="MIG-1"),),
     )
 
-    status = told(hardware)
+    status = status_of(hardware)
 
-    found = decode({"metadata": {"name": "n"}, "status": status})
-    assert found.problems == ()
-    first, second = found.node.gpus
+    decoded = decode({"metadata": {"name": "n"}, "status": status})
+    assert decoded.problems == ()
+    first, second = decoded.node.gpus
     assert (first.uuid, first.mode, first.instances) == ("GPU-0", Mode.MIG, (small,))
     assert (second.uuid, second.mode, second.board) == ("GPU-1", Mode.HAMI_CORE, None)
-    known = stored(status)
+    known = ledger_of(status)
     assert (known.boot, known.node_uid, known.observed_generation) == ("boot-1", "node-1", 3)
     assert known.closed == ""
 
 
 def test_it_survives_the_way_through_json() -> None:
     """So that what is wanted can be compared with what is stored."""
-    status = told(Hardware(devices=(device(mig=ON), device(T4, 1))))
+    status = status_of(Hardware(devices=(device(mig=ON), device(T4, 1))))
 
     assert json.loads(json.dumps(status)) == status
     assert status["gpus"][0]["pci"] == "0000:00:00.0"
@@ -100,10 +100,10 @@ def test_the_operating_mode_of_a_node_is_honoured(
     """A GPU in another mode than configured is closed, and says how to switch it."""
     node = None if wanted is None else NodeConfig(name="n", mode=wanted)
 
-    (found,) = told(Hardware(devices=(device(mig=mig),)), node=node)["gpus"]
+    (gpu,) = status_of(Hardware(devices=(device(mig=mig),)), node=node)["gpus"]
 
-    assert (found["mode"], found["healthy"]) == (mode, healthy)
-    assert ("nvidia-smi" in found.get("reason", "")) is not healthy
+    assert (gpu["mode"], gpu["healthy"]) == (mode, healthy)
+    assert ("nvidia-smi" in gpu.get("reason", "")) is not healthy
 
 
 @pytest.mark.parametrize(
@@ -119,14 +119,14 @@ def test_a_gpu_has_one_mode_as_long_as_it_is_promised(
     grant: Grant, mig: MigMode, reason: str
 ) -> None:
     """A GPU whose mode changed under its promises takes no others, and says why."""
-    before = stored(told(Hardware(devices=(device(mig=ON),))))
+    before = ledger_of(status_of(Hardware(devices=(device(mig=ON),))))
     (known,) = before.node.gpus
     promised = replace(before, node=replace(before.node, gpus=(replace(known, grants=(grant,)),)))
 
-    (found,) = told(Hardware(devices=(device(mig=mig),)), before=promised)["gpus"]
+    (gpu,) = status_of(Hardware(devices=(device(mig=mig),)), before=promised)["gpus"]
 
-    assert found["healthy"] is not bool(reason)
-    assert reason in found.get("reason", "")
+    assert gpu["healthy"] is not bool(reason)
+    assert reason in gpu.get("reason", "")
 
 
 @pytest.mark.parametrize(
@@ -138,18 +138,18 @@ def test_as_many_may_share_a_gpu_as_the_site_says(
     """Except where instances do: a board takes as many as it takes."""
     node = NodeConfig(name="n", mode=Mode.MIG if mig else Mode.HAMI_CORE, split_count=split)
 
-    (found,) = told(Hardware(devices=(device(mig=mig),)), node=node)["gpus"]
+    (gpu,) = status_of(Hardware(devices=(device(mig=mig),)), node=node)["gpus"]
 
-    assert found["slots"] == slots
+    assert gpu["slots"] == slots
 
 
 def test_where_a_node_is_to_be_cut_a_reboot_closes_no_hopper() -> None:
     """It is switched on for the first promise; closed, it would never get one."""
     there = replace(device(mig=OFF), ampere_or_older=False)
 
-    (found,) = told(Hardware(devices=(there,)), node=NodeConfig(name="n", mode=Mode.MIG))["gpus"]
+    (gpu,) = status_of(Hardware(devices=(there,)), node=NodeConfig(name="n", mode=Mode.MIG))["gpus"]
 
-    assert (found["mode"], found["healthy"]) == (Mode.MIG, True)
+    assert (gpu["mode"], gpu["healthy"]) == (Mode.MIG, True)
 
 
 def test_a_gpu_that_is_filtered_out_is_nobodys() -> None:
@@ -159,32 +159,32 @@ def test_a_gpu_that_is_filtered_out_is_nobodys() -> None:
     )
     hardware = Hardware(devices=tuple(device(T4, i) for i in range(4)))
 
-    gpus = told(hardware, node=node)["gpus"]
+    gpus = status_of(hardware, node=node)["gpus"]
 
     assert [gpu["uuid"] for gpu in gpus] == ["GPU-1", "GPU-3"]
 
 
 def test_a_sick_gpu_stays_with_its_reason() -> None:
     """Its promises have to be seen; nothing more is promised on it."""
-    (found,) = told(Hardware(devices=(device(T4),), unhealthy={"GPU-0": "Xid 79"}))["gpus"]
+    (gpu,) = status_of(Hardware(devices=(device(T4),), unhealthy={"GPU-0": "Xid 79"}))["gpus"]
 
-    assert (found["healthy"], found["reason"]) == (False, "Xid 79")
+    assert (gpu["healthy"], gpu["reason"]) == (False, "Xid 79")
 
 
 def test_a_gpu_that_tells_no_memory_spoils_nothing() -> None:
     """The API server would refuse the whole status, and with it every start on the node."""
-    odd = replace(device(T4), memory=MiB(0))
+    without_memory = replace(device(T4), memory=MiB(0))
 
-    (found,) = told(Hardware(devices=(odd,)))["gpus"]
+    (gpu,) = status_of(Hardware(devices=(without_memory,)))["gpus"]
 
-    assert (found["memoryMiB"], found["healthy"]) == (1, False)
+    assert (gpu["memoryMiB"], gpu["healthy"]) == (1, False)
 
 
 def test_a_board_that_nobody_knows_closes_the_gpu() -> None:
     """Rather than an object that cannot be read."""
     strange = replace(device(mig=ON), model="NVIDIA Unheard-of", board=None)
 
-    status = told(Hardware(devices=(strange,)))
+    status = status_of(Hardware(devices=(strange,)))
 
     assert decode({"metadata": {"name": "n"}, "status": status}).problems == ()
     assert status["gpus"][0]["healthy"] is False
@@ -194,9 +194,9 @@ def test_who_leaves_takes_no_commit_any_more() -> None:
     """A commit tests the inventory."""
     gpus = served_gpus(Hardware(devices=(device(T4),)), DeviceConfig(), None, before=None)
 
-    status = document(NodeAccount(identity=WHO, gpus=gpus, leaving=True))
+    status = document(NodeAccount(identity=IDENTITY, gpus=gpus, leaving=True))
 
-    assert stored(status).closed
+    assert ledger_of(status).closed
 
 
 def test_where_something_unknown_runs_nothing_is_promised() -> None:
@@ -205,7 +205,7 @@ def test_where_something_unknown_runs_nothing_is_promised() -> None:
         Hardware(devices=(device(T4), device(T4, 1))), DeviceConfig(), None, before=None
     )
 
-    status: dict[str, Any] = document(NodeAccount(identity=WHO, gpus=gpus, closed="why not"))
+    status: dict[str, Any] = document(NodeAccount(identity=IDENTITY, gpus=gpus, closed="why not"))
 
     assert [(g["healthy"], g["reason"]) for g in status["gpus"]] == [(False, "why not")] * 2
 

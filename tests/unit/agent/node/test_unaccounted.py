@@ -52,21 +52,21 @@ def pod(
     return parse_pod(json.dumps(written).encode())
 
 
-def found(
-    *tenants: NodePod,
-    holding: tuple[Entry, ...] = (),
+def unaccounted(
+    *pods: NodePod,
+    promised: tuple[Entry, ...] = (),
     factor: int = 1,
     instances: tuple[RealisedInstance, ...] = (),
 ) -> tuple[dict[str, tuple[Any, ...]], list[str]]:
-    """Return containers by the uid of what is told, and the uids of what nobody knows."""
+    """Return containers by the uid of each entry, and the uids of pods whose use is unknown."""
     entries, unknown = find_unaccounted(
-        gpu_node(NODE, holding),
-        ledger(NODE, holding),
-        pods=tenants,
+        gpu_node(NODE, promised),
+        ledger(NODE, promised),
+        pods=pods,
         instances=instances,
         vocabularies=(configure_vocabulary(VOLCANO, memory_factor=factor), GPUSHARE),
     )
-    return {e.uid: e.containers for e in entries}, [one.uid for one in unknown]
+    return {e.uid: e.containers for e in entries}, [pod.uid for pod in unknown]
 
 
 def grants(containers: tuple[Any, ...]) -> list[tuple[str, str, int, int]]:
@@ -80,11 +80,11 @@ def test_it_is_told_as_our_own_assignment_tells_it() -> None:
     known = entry("known", soft_grant(1000, gpu="GPU-n-0"))
     key = "vgpu-admission.io/assignment"
 
-    entries, unknown = found(
+    entries, unknown = unaccounted(
         pod("known", {}, ONE),
         pod("lost", {key: told}, ONE),
         pod("odd", {key: "{"}, ONE),
-        holding=(known,),
+        promised=(known,),
     )
 
     assert (entries, unknown) == ({"lost": lost.containers}, ["odd"])
@@ -97,7 +97,9 @@ def test_who_takes_turns_the_spec_says(told: Stage) -> None:
     lost = several("lost", *shares)
     text = json.dumps(gpu_node(NODE, [lost])["spec"]["entries"][0]["containers"])
 
-    entries, _ = found(pod("lost", {"vgpu-admission.io/assignment": text}, ONE, ONE, init=(ONE,)))
+    entries, _ = unaccounted(
+        pod("lost", {"vgpu-admission.io/assignment": text}, ONE, ONE, init=(ONE,))
+    )
 
     assert [one.stage for one in entries["lost"]] == [Stage.INIT, Stage.APP, Stage.APP]
     stands = gpu_node(
@@ -110,7 +112,7 @@ def test_it_is_told_as_another_scheduler_listed_it() -> None:
     """Part by part for the containers that ask, in units of the site's gpuMemoryFactor."""
     text = "GPU-n-0,NVIDIA,300,50:GPU-n-1,NVIDIA,300,50:;GPU-n-1,NVIDIA,20,0:"
 
-    entries, unknown = found(pod("p", VOLCANOS | {IDS: text}, {}, ONE, {}, ONE), factor=10)
+    entries, unknown = unaccounted(pod("p", VOLCANOS | {IDS: text}, {}, ONE, {}, ONE), factor=10)
 
     assert unknown == []
     assert grants(entries["p"]) == [
@@ -124,7 +126,9 @@ def test_a_part_for_each_container_says_the_same() -> None:
     """Writers differ in whether who asks for nothing has an empty part."""
     dense, sparse = "GPU-n-0,NVIDIA,3000,0:", ";GPU-n-0,NVIDIA,3000,0:;"
 
-    told = [found(pod("p", VOLCANOS | {IDS: text}, {}, ONE))[0]["p"] for text in (dense, sparse)]
+    told = [
+        unaccounted(pod("p", VOLCANOS | {IDS: text}, {}, ONE))[0]["p"] for text in (dense, sparse)
+    ]
 
     assert told[0] == told[1]
 
@@ -134,7 +138,7 @@ def test_hamis_list_is_read_too() -> None:
     asking = {"nvidia.com/gpu": "1"}
     text = "GPU-n-0,NVIDIA,50,0:;;GPU-n-1,NVIDIA,6000,25:;"
 
-    entries, unknown = found(
+    entries, unknown = unaccounted(
         pod("p", HAMIS | {HAMI_IDS: text}, {}, asking, init=(asking,)), factor=10
     )
 
@@ -158,7 +162,7 @@ def test_hamis_list_is_read_too() -> None:
 )
 def test_what_nobody_knows_is_said_to_be_unknown(annotations: dict[str, str]) -> None:
     """A list with any defect, of another node, or that does not fit the pod tells nothing."""
-    assert found(pod("p", annotations, ONE)) == ({}, ["p"])
+    assert unaccounted(pod("p", annotations, ONE)) == ({}, ["p"])
 
 
 def test_instances_of_others_stand_for_their_tenants() -> None:
@@ -174,7 +178,7 @@ def test_instances_of_others_stand_for_their_tenants() -> None:
         for n, uid in enumerate("abc")
     ]
 
-    entries, unknown = found(*tenants, instances=made)
+    entries, unknown = unaccounted(*tenants, instances=made)
 
     assert (set(entries), unknown) == ({"MIG-4", "MIG-5"}, ["c"])
 
@@ -195,7 +199,7 @@ def test_an_annotation_written_to_harm_says_nothing(told: str) -> None:
     good = json.dumps(gpu_node(NODE, [lost])["spec"]["entries"][0]["containers"])
     key = "vgpu-admission.io/assignment"
 
-    entries, unknown = found(pod("harm", {key: told}, ONE), pod("lost", {key: good}, ONE))
+    entries, unknown = unaccounted(pod("harm", {key: told}, ONE), pod("lost", {key: good}, ONE))
 
     assert (entries, unknown) == ({"lost": lost.containers}, ["harm"])
 

@@ -43,14 +43,14 @@ LIMITS = st.lists(
 FEW = settings(max_examples=30)  # a region has two megabytes
 
 
-def written(seed: Seed) -> bytearray:
+def region_bytes(seed: Seed) -> bytearray:
     content = bytearray(seed.size)
     for offset, data in seed.parts:
         content[offset : offset + len(data)] = data
     return content
 
 
-def read(content: bytes | bytearray) -> Region | Unreadable:
+def read_region(content: bytes | bytearray) -> Region | Unreadable:
     """Read a whole file the way the agent reads windows of it."""
     data = bytes(content)
     layout = layout_of(len(data), data[:IDENTIFYING_BYTES])
@@ -64,20 +64,22 @@ def read(content: bytes | bytearray) -> Region | Unreadable:
     return region_of(layout, RegionBytes(header=data[: layout.slots], slots=slots, tail=tail))
 
 
-def readable(content: bytes | bytearray) -> Region:
-    region = read(content)
+def readable_region(content: bytes | bytearray) -> Region:
+    region = read_region(content)
     assert isinstance(region, Region)
     return region
 
 
-def applied(content: bytearray, writes: Sequence[Write]) -> bytearray:
+def with_writes(content: bytearray, writes: Sequence[Write]) -> bytearray:
     for write in writes:
         assert content[write.at - len(write.after) : write.at] == write.after
         content[write.at : write.at + len(write.data)] = write.data
     return content
 
 
-def attached(layout: Layout, uuids: Sequence[str], slots: Sequence[tuple[int, int]]) -> bytearray:
+def built_region(
+    layout: Layout, uuids: Sequence[str], slots: Sequence[tuple[int, int]]
+) -> bytearray:
     """Build a region by hand: devices, and processes by their own and the node's number."""
     content = bytearray(layout.size)
     struct.pack_into("<i", content, 0, MAGIC)
@@ -92,7 +94,7 @@ def attached(layout: Layout, uuids: Sequence[str], slots: Sequence[tuple[int, in
     return content
 
 
-def use(content: bytearray, *, slot: int, device: int, total: int) -> None:
+def set_total(content: bytearray, *, slot: int, device: int, total: int) -> None:
     layout = layout_of(len(content), bytes(content[:IDENTIFYING_BYTES]))
     assert isinstance(layout, Layout)
     at = layout.slots + slot * layout.slot.size + layout.slot.used + device * layout.slot.stride
@@ -103,7 +105,7 @@ def use(content: bytearray, *, slot: int, device: int, total: int) -> None:
 @given(limits=LIMITS, priority=st.sampled_from(Priority), now=st.integers(1, 2**40))
 def test_what_is_seeded_is_read(limits: list[Limit], priority: Priority, now: int) -> None:
     """Reading a seed gives what went into it, and nothing is left to correct."""
-    region = readable(written(seed_region(limits, priority=priority, now=now)))
+    region = readable_region(region_bytes(seed_region(limits, priority=priority, now=now)))
 
     assert region.layout is SEEDED
     assert (region.limits, region.cores) == limit_arrays(limits)
@@ -142,8 +144,10 @@ def test_a_region_without_limits_is_not_made(limits: list[Limit]) -> None:
 @given(ours=LIMITS, theirs=LIMITS)
 def test_corrections_restore_the_promise(ours: list[Limit], theirs: list[Limit]) -> None:
     """Whatever the limits were set to, the devices that were promised have theirs again."""
-    content = written(seed_region(theirs, priority=Priority.LOW, now=1))
-    corrected = readable(applied(content, limit_corrections(readable(content), ours)))
+    content = region_bytes(seed_region(theirs, priority=Priority.LOW, now=1))
+    corrected = readable_region(
+        with_writes(content, limit_corrections(readable_region(content), ours))
+    )
 
     assert limit_corrections(corrected, ours) == ()
     assert corrected.limits[: len(ours)] == tuple(limit.memory for limit in ours)
@@ -152,11 +156,11 @@ def test_corrections_restore_the_promise(ours: list[Limit], theirs: list[Limit])
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
 def test_every_layout_tells_who_uses_what(layout: Layout) -> None:
     """Devices, processes and their memory, wherever that generation has them."""
-    content = attached(layout, [GPU, OTHER], [(7, 4711), (8, 0)])
-    use(content, slot=0, device=1, total=100)
-    use(content, slot=1, device=1, total=20)
+    content = built_region(layout, [GPU, OTHER], [(7, 4711), (8, 0)])
+    set_total(content, slot=0, device=1, total=100)
+    set_total(content, slot=1, device=1, total=20)
 
-    region = readable(content)
+    region = readable_region(content)
 
     assert region.uuids == (GPU, OTHER)
     assert [(slot.pid, slot.node_pid) for slot in region.slots] == [(7, 4711), (8, 0)]
@@ -188,13 +192,13 @@ def test_a_layout_is_known_by_size_and_version(
 
 def test_figures_that_cannot_be_are_nothing() -> None:
     """A counter below zero, devices that were not promised, and one device under two names."""
-    content = attached(SEEDED, [GPU, GPU, "GPU-\xff", OTHER], [(7, 0), (8, 0), (0, 0), (-1, 3)])
-    use(content, slot=0, device=0, total=2**64 - 4096)
-    use(content, slot=1, device=0, total=10)
-    use(content, slot=1, device=1, total=99)
-    use(content, slot=2, device=0, total=50)
+    content = built_region(SEEDED, [GPU, GPU, "GPU-\xff", OTHER], [(7, 0), (8, 0), (0, 0), (-1, 3)])
+    set_total(content, slot=0, device=0, total=2**64 - 4096)
+    set_total(content, slot=1, device=0, total=10)
+    set_total(content, slot=1, device=1, total=99)
+    set_total(content, slot=2, device=0, total=50)
 
-    region = readable(content)
+    region = readable_region(content)
 
     assert region.uuids == (GPU, GPU, None, OTHER)
     assert totals(region, {GPU: 1000}, lambda _: True) == {
@@ -206,9 +210,9 @@ def test_figures_that_cannot_be_are_nothing() -> None:
 @given(processes=st.dictionaries(st.integers(1, 2**31 - 1), st.integers(1, 2**31 - 1), max_size=5))
 def test_a_process_is_introduced_once(processes: dict[int, int]) -> None:
     """Afterwards its slot has its number on the node, and there is nothing left to say."""
-    content = attached(SEEDED, [GPU], [(pid, 0) for pid in processes])
-    writes = node_pid_writes(readable(content), processes)
-    region = readable(applied(content, writes))
+    content = built_region(SEEDED, [GPU], [(pid, 0) for pid in processes])
+    writes = node_pid_writes(readable_region(content), processes)
+    region = readable_region(with_writes(content, writes))
 
     assert len(writes) == len(processes)
     assert {slot.pid: slot.node_pid for slot in region.slots} == processes
@@ -219,10 +223,10 @@ def test_a_process_is_introduced_once(processes: dict[int, int]) -> None:
 @pytest.mark.parametrize("taken", [-(2**31), -1, 1025, 2**31 - 1])
 def test_a_number_of_processes_that_cannot_be_is_not_believed(layout: Layout, taken: int) -> None:
     """The file has 1024 slots: neither fewer than none nor more than those can be taken."""
-    content = attached(layout, [GPU], [(7, 0)])
+    content = built_region(layout, [GPU], [(7, 0)])
     struct.pack_into("<i", content, layout.process_count, taken)
 
-    assert read(content) == Unreadable(f"{taken} process slots, expected 0 to 1024")
+    assert read_region(content) == Unreadable(f"{taken} process slots, expected 0 to 1024")
 
 
 @pytest.mark.parametrize(
@@ -240,10 +244,12 @@ def test_a_compute_limit_that_its_tenant_changed_is_put_right(
 ) -> None:
     """For the library 0 and 100 both mean none: a tenant that writes either is limited again."""
     limits = [Limit(1, promised)]
-    content = written(seed_region(limits, priority=Priority.LOW, now=1))
+    content = region_bytes(seed_region(limits, priority=Priority.LOW, now=1))
     struct.pack_into("<Q", content, SEEDED.core_limits, found)
 
-    corrected = readable(applied(content, limit_corrections(readable(content), limits)))
+    corrected = readable_region(
+        with_writes(content, limit_corrections(readable_region(content), limits))
+    )
 
     assert corrected.cores[0] == right
     assert limit_corrections(corrected, limits) == ()
@@ -251,11 +257,14 @@ def test_a_compute_limit_that_its_tenant_changed_is_put_right(
 
 def test_orders_change_two_words() -> None:
     """Nothing is written that stands there already."""
-    content = written(seed_region([Limit(1, 30)], priority=Priority.LOW, now=1))
-    changed = applied(content, flag_writes(readable(content), switch=0, recent=-1))
+    content = region_bytes(seed_region([Limit(1, 30)], priority=Priority.LOW, now=1))
+    changed = with_writes(content, flag_writes(readable_region(content), switch=0, recent=-1))
 
-    assert (readable(changed).utilization_switch, readable(changed).recent_kernel) == (0, -1)
-    assert flag_writes(readable(changed), switch=0, recent=-1) == ()
+    assert (
+        readable_region(changed).utilization_switch,
+        readable_region(changed).recent_kernel,
+    ) == (0, -1)
+    assert flag_writes(readable_region(changed), switch=0, recent=-1) == ()
 
 
 @given(
@@ -270,12 +279,12 @@ def test_whatever_a_tenant_writes_is_read_without_fault(
     name: str, holes: list[tuple[int, bytes]], length: int | None
 ) -> None:
     """Reading gives a value; what it says stays within what a region can say."""
-    content = attached(BY_NAME[name], [GPU], [(7, 0)])
+    content = built_region(BY_NAME[name], [GPU], [(7, 0)])
     for offset, data in holes:
         end = min(len(content), offset + len(data))
         content[offset:end] = data[: max(0, end - offset)]
 
-    region = read(content[:length])
+    region = read_region(content[:length])
 
     if isinstance(region, Region):
         assert len(region.slots) <= MOST_SLOTS_READ

@@ -13,16 +13,16 @@ NOW = 1000.0
 HIGH, LOW = Priority.HIGH, Priority.LOW
 
 
-def task(  # noqa: PLR0913 -- a row of the table names the one or two that matter
+def sharing_container(  # noqa: PLR0913 -- a row of the table names the one or two that matter
     priority: Priority = LOW,
     *,
     gpus: str = "0",
     last: int | None = None,
     recent: int = 0,
     layout: str = "C",
-    said: int = LOW,
+    region_priority: int = LOW,
 ) -> SharingContainer:
-    """Return a task on GPUs named by letters; *said* is the priority in its region."""
+    """Return a container on GPUs named by letters; *region_priority* is what its region says."""
     region = Region(
         layout=BY_NAME[layout],
         uuids=(),
@@ -31,7 +31,7 @@ def task(  # noqa: PLR0913 -- a row of the table names the one or two that matte
         slots=(),
         utilization_switch=1,
         recent_kernel=recent,
-        priority=said,
+        priority=region_priority,
         last_kernel=last,
     )
     return SharingContainer(gpus=frozenset(gpus), priority=priority, region=region, live=True)
@@ -40,49 +40,79 @@ def task(  # noqa: PLR0913 -- a row of the table names the one or two that matte
 BUSY = 999
 
 
-def told(*tasks: SharingContainer) -> list[tuple[int, int]]:
+def flags(*tasks: SharingContainer) -> list[tuple[int, int]]:
     """Return switch and recent kernel of each."""
-    found = flags_by_container({str(k): t for k, t in enumerate(tasks)}, now=NOW)
-    return [(found[str(k)].switch, found[str(k)].recent) for k in range(len(tasks))]
+    flags_by_key = flags_by_container({str(k): t for k, t in enumerate(tasks)}, now=NOW)
+    return [(flags_by_key[str(k)].switch, flags_by_key[str(k)].recent) for k in range(len(tasks))]
 
 
 @pytest.mark.parametrize(
     ("tasks", "expected"),
     [
-        pytest.param([task(last=BUSY)], [(0, 0)], id="alone-runs-free"),
-        pytest.param([task(last=BUSY), task()], [(0, 0), (0, 0)], id="beside-an-idle-one"),
-        pytest.param([task(last=BUSY), task(last=BUSY)], [(1, 0), (1, 0)], id="two-are-limited"),
+        pytest.param([sharing_container(last=BUSY)], [(0, 0)], id="alone-runs-free"),
         pytest.param(
-            [task(last=BUSY), task(last=BUSY, gpus="1")], [(0, 0), (0, 0)], id="on-two-gpus"
+            [sharing_container(last=BUSY), sharing_container()],
+            [(0, 0), (0, 0)],
+            id="beside-an-idle-one",
         ),
         pytest.param(
-            [task(last=BUSY), task(last=BUSY, gpus="1"), task(gpus="01")],
+            [sharing_container(last=BUSY), sharing_container(last=BUSY)],
+            [(1, 0), (1, 0)],
+            id="two-are-limited",
+        ),
+        pytest.param(
+            [sharing_container(last=BUSY), sharing_container(last=BUSY, gpus="1")],
+            [(0, 0), (0, 0)],
+            id="on-two-gpus",
+        ),
+        pytest.param(
+            [
+                sharing_container(last=BUSY),
+                sharing_container(last=BUSY, gpus="1"),
+                sharing_container(gpus="01"),
+            ],
             [(0, 0), (0, 0), (0, 0)],
             id="one-on-both-idle",
         ),
         pytest.param(
-            [task(last=BUSY), task(gpus="1"), task(gpus="01", last=BUSY)],
+            [
+                sharing_container(last=BUSY),
+                sharing_container(gpus="1"),
+                sharing_container(gpus="01", last=BUSY),
+            ],
             [(1, 0), (0, 0), (1, 0)],
             id="one-on-both",
         ),
         pytest.param(
-            [task(HIGH, last=BUSY), task(last=BUSY)], [(0, 0), (1, -1)], id="held-back-by-high"
+            [sharing_container(HIGH, last=BUSY), sharing_container(last=BUSY)],
+            [(0, 0), (1, -1)],
+            id="held-back-by-high",
         ),
         pytest.param(
-            [task(HIGH), task(last=BUSY, recent=-1)], [(0, 0), (0, 0)], id="released-again"
+            [sharing_container(HIGH), sharing_container(last=BUSY, recent=-1)],
+            [(0, 0), (0, 0)],
+            id="released-again",
         ),
         pytest.param(
-            [task(HIGH, recent=2, layout="B"), task(layout="B")],
+            [sharing_container(HIGH, recent=2, layout="B"), sharing_container(layout="B")],
             [(0, 1), (1, -1)],
             id="told-by-the-recent-kernel",
         ),
-        pytest.param([task(recent=2), task(recent=2)], [(1, 1), (1, 1)], id="counted-down"),
-        pytest.param([task(recent=1), task(recent=1)], [(0, 0), (0, 0)], id="counted-out"),
+        pytest.param(
+            [sharing_container(recent=2), sharing_container(recent=2)],
+            [(1, 1), (1, 1)],
+            id="counted-down",
+        ),
+        pytest.param(
+            [sharing_container(recent=1), sharing_container(recent=1)],
+            [(0, 0), (0, 0)],
+            id="counted-out",
+        ),
     ],
 )
 def test_orders(tasks: list[SharingContainer], expected: list[tuple[int, int]]) -> None:
     """As Volcano's monitor gives them, with the kernel's time where there is one."""
-    assert told(*tasks) == expected
+    assert flags(*tasks) == expected
 
 
 @pytest.mark.parametrize(
@@ -95,18 +125,20 @@ def test_orders(tasks: list[SharingContainer], expected: list[tuple[int, int]]) 
 )
 def test_a_limit_is_lifted_only_where_it_comes_back(layout: str, switch: int) -> None:
     """A library that reads the switch once would let its process run free for ever."""
-    assert told(task(last=BUSY, layout=layout)) == [(switch, 0)]
+    assert flags(sharing_container(last=BUSY, layout=layout)) == [(switch, 0)]
 
 
 @given(
-    said=st.integers(-(2**31), 2**31 - 1),
+    region_priority=st.integers(-(2**31), 2**31 - 1),
     recent=st.integers(-(2**31), 2**31 - 1),
     last=st.none() | st.integers(0, 2**64 - 1),
 )
-def test_a_tenant_cannot_hold_back_its_neighbour(said: int, recent: int, last: int | None) -> None:
+def test_a_tenant_cannot_hold_back_its_neighbour(
+    region_priority: int, recent: int, last: int | None
+) -> None:
     """Whatever it writes into its region, the other's launches go on."""
-    liar = task(said=said, recent=recent, last=last, layout="E")
-    found = flags_by_container({"liar": liar, "other": task(last=BUSY)}, now=NOW)
+    liar = sharing_container(region_priority=region_priority, recent=recent, last=last, layout="E")
+    found = flags_by_container({"liar": liar, "other": sharing_container(last=BUSY)}, now=NOW)
 
     assert found["other"].recent == 0
     assert found["liar"] in {RegionFlags(1, 0), RegionFlags(1, 1)}
@@ -117,19 +149,25 @@ def test_a_time_to_come_is_no_activity(ahead: int) -> None:
     """A tenant that writes one would be active for ever, and hold back or limit its neighbours."""
     invented = int(NOW) + ahead
 
-    assert told(task(last=invented), task(last=BUSY)) == [(0, 0), (0, 0)]
-    assert told(task(HIGH, last=invented), task(last=BUSY)) == [(0, 0), (0, 0)]
+    assert flags(sharing_container(last=invented), sharing_container(last=BUSY)) == [(0, 0), (0, 0)]
+    assert flags(sharing_container(HIGH, last=invented), sharing_container(last=BUSY)) == [
+        (0, 0),
+        (0, 0),
+    ]
 
 
 def test_a_clock_that_is_a_little_ahead_is_believed() -> None:
     """The library notes whole seconds by its own reading of the clock."""
-    assert told(task(HIGH, last=int(NOW) + 1), task()) == [(0, 0), (1, -1)]
+    assert flags(sharing_container(HIGH, last=int(NOW) + 1), sharing_container()) == [
+        (0, 0),
+        (1, -1),
+    ]
 
 
 def test_what_has_no_process_is_not_active() -> None:
     """A region is seeded with the time, and its container may never launch."""
     idle = SharingContainer(
-        gpus=frozenset("0"), priority=HIGH, region=task(last=BUSY).region, live=False
+        gpus=frozenset("0"), priority=HIGH, region=sharing_container(last=BUSY).region, live=False
     )
 
-    assert told(idle, task(last=BUSY))[1] == (0, 0)
+    assert flags(idle, sharing_container(last=BUSY))[1] == (0, 0)
