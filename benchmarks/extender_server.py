@@ -144,7 +144,7 @@ class ChangingFleet:
 
 def our_extender(fleet: ChangingFleet) -> Extender:
     """Return the product's extender over *fleet*."""
-    circumstances = FilterContext(terms=PlacementPolicy())
+    circumstances = FilterContext(policy=PlacementPolicy())
     return Extender(
         index=fleet.index,
         read=lambda raw: unbound_pod(raw, VOCABULARIES),

@@ -221,9 +221,9 @@ class UnschedulableController:
         return True
 
     async def _report(self, waiting: UnschedulablePod) -> None:
-        pod, terms = waiting.pod, self._context_of(waiting.pod).terms
+        pod, policy = waiting.pod, self._context_of(waiting.pod).policy
         explain = partial(
-            explain_unschedulable, self._index(), pod, failures=waiting.failures, terms=terms
+            explain_unschedulable, self._index(), pod, failures=waiting.failures, policy=policy
         )
         finding = await asyncio.to_thread(explain)
         if finding is None:

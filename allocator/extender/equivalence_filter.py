@@ -41,18 +41,18 @@ class ClassFilter:
     def __init__(
         self,
         request: PodRequest,
-        terms: PlacementPolicy,
+        policy: PlacementPolicy,
         demand: Demand,
         *,
         unknown: FailureReason | None = None,
     ) -> None:
-        """Judge by *terms* and *demand*; *unknown* is the answer for nodes without a class."""
+        """Judge by *policy* and *demand*; *unknown* is the answer for nodes without a class."""
         named, container_requests = request.named_mode, request.containers
         self.reuses, self.gave_up_search = 0, False
-        self.request, self._terms, self._demand = request, terms, demand
+        self.request, self._policy, self._demand = request, policy, demand
         self._modes = (Mode.MIG, Mode.HAMI_CORE) if named is None else (named,)
         self._mig_options = MigOptions(
-            demand=demand, geometries=terms.geometries, named=request.profile
+            demand=demand, geometries=policy.geometries, named=request.profile
         )
         self._unknown = unknown
         self._searches_left = MOST_SEARCHES
@@ -70,7 +70,7 @@ class ClassFilter:
     def try_reuse(
         self,
         request: PodRequest,
-        terms: PlacementPolicy,
+        policy: PlacementPolicy,
         demand: Demand,
         *,
         unknown: FailureReason | None,
@@ -79,7 +79,7 @@ class ClassFilter:
         same = self._demand is demand and self._unknown is unknown
         if not same or self.gave_up_search or self.reuses >= MOST_REUSES:
             return False
-        if self.request != request or self._terms != terms:
+        if self.request != request or self._policy != policy:
             return False
         self.reuses += 1
         self._searches_left = MOST_SEARCHES
@@ -171,18 +171,18 @@ class ClassFilterCache:
     def filter_for(
         self,
         request: PodRequest,
-        terms: PlacementPolicy,
+        policy: PlacementPolicy,
         demand: Demand,
         *,
         unknown: FailureReason | None = None,
     ) -> ClassFilter:
         """Return a filter for these arguments; see :class:`ClassFilter`."""
         for number in range(len(self._filters) - 1, -1, -1):
-            if self._filters[number].try_reuse(request, terms, demand, unknown=unknown):
+            if self._filters[number].try_reuse(request, policy, demand, unknown=unknown):
                 class_filter = self._filters.pop(number)
                 break
         else:
-            class_filter = ClassFilter(request, terms, demand, unknown=unknown)
+            class_filter = ClassFilter(request, policy, demand, unknown=unknown)
         self._filters.append(class_filter)
         del self._filters[:-MOST_FILTERS]
         return class_filter

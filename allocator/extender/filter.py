@@ -36,7 +36,7 @@ from allocator.placement.fit import peak
 class FilterContext:
     """What an answer depends on besides pod and nodes."""
 
-    terms: PlacementPolicy
+    policy: PlacementPolicy
     own_nodes: Collection[str] = ()  # nodes where this pod may have an entry, which counts as free
     closed_world: bool = True  # a node without inventory has no GPUs
     projection: Projection = field(default_factory=Projection)  # kept from question to question
@@ -62,7 +62,7 @@ def filter_nodes(
         return FilterResult([], dict.fromkeys(names, UNREADABLE))
     request = in_mode(claim.request, claim.mode)
     failures = _failures_by_class(index, request, names=names, context=context)
-    class_filter = context.filters.filter_for(request, context.terms, index.snapshot.demand)
+    class_filter = context.filters.filter_for(request, context.policy, index.snapshot.demand)
     failure_of = _individual_judge(index, pod, class_filter, context=context)
     for name in _nodes_judged_individually(index, pod, class_filter, names=names, context=context):
         failure = failure_of(name)
@@ -89,7 +89,7 @@ def _failures_by_class(
     if filters != request.filters:
         unnamed = msgspec.structs.replace(request, filters=filters)
     demand = index.snapshot.demand
-    class_filter = context.filters.filter_for(unnamed, context.terms, demand, unknown=unknown)
+    class_filter = context.filters.filter_for(unnamed, context.policy, demand, unknown=unknown)
     emptiest = list(map(index.emptiest_groups.get, names))
     doubtful = {first for first in set(emptiest) if not class_filter.takes_at_first_glance(first)}
     if not doubtful:  # of thousands of nodes that take the pod, none is looked at by itself
@@ -172,7 +172,7 @@ def _individual_judge(
 
     Its own entry there counts as free, and room for nominated pods as taken.
     """
-    terms, projection = context.terms, context.projection
+    policy, projection = context.policy, context.projection
 
     def judge_node(name: str) -> FailureReason | None:
         if index.node_classes[name].closed:
@@ -181,9 +181,9 @@ def _individual_judge(
         if pod.uid not in index.entries(name) and all(
             o.priority >= BINDING_PRIORITY for o in others
         ):
-            node_class = projection.node_class(index, name, others, terms=terms)
+            node_class = projection.node_class(index, name, others, policy=policy)
         else:
-            node = node_with_nominations(index, name, pod, terms=terms)
+            node = node_with_nominations(index, name, pod, policy=policy)
             like = index.node_classes[name]
             node_class = None if node is None else single_node_class(node, like=like)
         return RESERVED if node_class is None else class_filter.failure_reason(node_class)
@@ -192,7 +192,7 @@ def _individual_judge(
 
 
 def node_with_nominations(
-    index: Index, name: str, pod: SchedulingPod, *, terms: PlacementPolicy
+    index: Index, name: str, pod: SchedulingPod, *, policy: PlacementPolicy
 ) -> Node | None:
     """Return node *name* as *pod* finds it: its own entry free, room for nominated pods taken.
 
@@ -212,8 +212,8 @@ def node_with_nominations(
         now = index.node(name, without={pod.uid, nominee.uid}) or node
         once_ended = index.node(name, without={pod.uid, nominee.uid, *ending}) or node
         first = now if nominee.queue_key < pod.queue_key else _freed_gpus(once_ended, since=now)
-        grants = grants_of(with_grants(first, taken), nominee.claim, terms)
-        grants = grants or grants_of(with_grants(once_ended, taken), nominee.claim, terms)
+        grants = grants_of(with_grants(first, taken), nominee.claim, policy)
+        grants = grants or grants_of(with_grants(once_ended, taken), nominee.claim, policy)
         if not grants:
             return None
         taken += grants

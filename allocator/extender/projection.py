@@ -26,7 +26,7 @@ class _ProjectedNode:
     """One node with the GPUs of the pods *placed* taken."""
 
     info: NodeInfo  # the node without them
-    terms: PlacementPolicy
+    policy: PlacementPolicy
     now: Node | None  # None where one of them finds no room
     once_ended: Node  # the same without the entries of ending pods
     ending: frozenset[str]  # uids of ending pods
@@ -44,7 +44,7 @@ class Projection:
         self._known: dict[str, _ProjectedNode] = {}
 
     def node_class(
-        self, index: Index, name: str, others: Sequence[SchedulingPod], *, terms: PlacementPolicy
+        self, index: Index, name: str, others: Sequence[SchedulingPod], *, policy: PlacementPolicy
     ) -> NodeClass | None:
         """Return the class of node *name*, which must be known, with *others* placed in turn.
 
@@ -53,11 +53,11 @@ class Projection:
         known = self._known.pop(name, None)
         if (
             known is None
-            or known.terms != terms
+            or known.policy != policy
             or not _is_unchanged(known, index, name)
             or not _begins_with(others, known.placed)
         ):
-            known = _first_state(index, name, terms)
+            known = _first_state(index, name, policy)
         self._known[name] = known
         if len(self._known) > MOST_KNOWN:
             del self._known[next(iter(self._known))]
@@ -89,13 +89,13 @@ def _is_unchanged(known: _ProjectedNode, index: Index, name: str) -> bool:
     return True
 
 
-def _first_state(index: Index, name: str, terms: PlacementPolicy) -> _ProjectedNode:
+def _first_state(index: Index, name: str, policy: PlacementPolicy) -> _ProjectedNode:
     info = index.node_infos[name]
     ending = _ending_pods(index, info)
     then = without_entries(info.node, [info.entries[uid] for uid in ending])
     return _ProjectedNode(
         info=info,
-        terms=terms,
+        policy=policy,
         now=info.node,
         once_ended=then,
         ending=ending,
@@ -110,8 +110,8 @@ def _ending_pods(index: Index, info: NodeInfo) -> frozenset[str]:
 def _place(known: _ProjectedNode, pod: SchedulingPod) -> None:
     grants: list[Grant] = []
     if known.now is not None and isinstance(pod.claim, PodClaim):
-        grants = grants_of(known.now, pod.claim, known.terms)
-        grants = grants or grants_of(known.once_ended, pod.claim, known.terms)
+        grants = grants_of(known.now, pod.claim, known.policy)
+        grants = grants or grants_of(known.once_ended, pod.claim, known.policy)
         known.now = with_grants(known.now, grants) if grants else None
         known.once_ended = with_grants(known.once_ended, grants)
         known.node_class = None
@@ -124,7 +124,7 @@ def is_ending(pod: SchedulingPod | None) -> bool:
     return pod is None or pod.deleting or pod.over
 
 
-def grants_of(node: Node, claim: PodClaim, terms: PlacementPolicy) -> list[Grant]:
+def grants_of(node: Node, claim: PodClaim, policy: PlacementPolicy) -> list[Grant]:
     """Return the grants a pod would hold on *node* at its peak; none where it does not fit."""
-    assignment = place_on(node, in_mode(claim.request, claim.mode), terms=terms)
+    assignment = place_on(node, in_mode(claim.request, claim.mode), policy=policy)
     return [] if assignment is None else list(peak_grants(assignment.containers))

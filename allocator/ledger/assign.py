@@ -41,7 +41,7 @@ class NoFit:
 
 
 def assign(
-    ledger: Ledger, claim: PodClaim, *, terms: PlacementPolicy, demand: Demand = NOTHING_LEARNED
+    ledger: Ledger, claim: PodClaim, *, policy: PlacementPolicy, demand: Demand = NOTHING_LEARNED
 ) -> Assignment | NoFit:
     """Return its earlier entry, else a fit on the GPUs the scheduler picked, else the best fit.
 
@@ -59,15 +59,15 @@ def assign(
         return NoFit(_unusable_finding(), later=True)
     assignment, narrowed = None, _request_for_picked_gpus(claim)
     if narrowed is not None:
-        positioned = replace(terms, wished=claim.positions)
-        assignment = place_on(node, in_mode(narrowed, claim.mode), terms=positioned, demand=demand)
+        positioned = replace(policy, wished=claim.positions)
+        assignment = place_on(node, in_mode(narrowed, claim.mode), policy=positioned, demand=demand)
     if assignment is None:
         request = in_mode(claim.request, claim.mode)
-        assignment = place_on(node, request, terms=terms, demand=demand)
+        assignment = place_on(node, request, policy=policy, demand=demand)
     if assignment is not None:
         return _sort_by_gpu_index(assignment, node)
     snapshot = snapshot_of((node,), version="", complete=False, demand=demand)
-    choice = choose(snapshot, claim.request, mode=claim.mode, node=node.name, terms=terms)
+    choice = choose(snapshot, claim.request, mode=claim.mode, node=node.name, policy=policy)
     return NoFit(choice.findings[0], later=choice.verdict is not FitVerdict.NEVER)
 
 

@@ -1,4 +1,4 @@
-"""Requests: what a pod asks for, in the same terms for every vocabulary."""
+"""Requests: what a pod asks for, in the same words for every vocabulary."""
 
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum

@@ -84,7 +84,7 @@ def choose(
     *,
     mode: Mode | None = None,
     node: str | None = None,
-    terms: PlacementPolicy = PlacementPolicy(),
+    policy: PlacementPolicy = PlacementPolicy(),
 ) -> Choice:
     """Choose GPUs and places for *request* in *snapshot*, on one *node* or on the best of all.
 
@@ -94,7 +94,7 @@ def choose(
     must not be in the snapshot.
     """
     wanted = in_mode(request, mode)
-    scope = _scope(snapshot, wanted, node=node, terms=terms)
+    scope = _scope(snapshot, wanted, node=node, policy=policy)
     found = tuple(candidates(scope.nodes, wanted, modes=scope.modes, cutter=scope.cutter))
     fitting = best(scope.search(wanted), wanted)
     if fitting is None:
@@ -119,33 +119,33 @@ def place_on(
     node: Node,
     request: PodRequest,
     *,
-    terms: PlacementPolicy = PlacementPolicy(),
+    policy: PlacementPolicy = PlacementPolicy(),
     demand: Demand = NOTHING_LEARNED,
 ) -> Assignment | None:
     """Choose on *node* alone as :func:`choose` does, without a word on why nothing fits."""
     alone = Snapshot(version="", nodes={node.name: node}, demand=demand)
-    found = best(_scope(alone, request, node=node.name, terms=terms).search(request), request)
+    found = best(_scope(alone, request, node=node.name, policy=policy).search(request), request)
     return None if found is None else found[0].assignment
 
 
 def _scope(
-    snapshot: Snapshot, request: PodRequest, *, node: str | None, terms: PlacementPolicy
+    snapshot: Snapshot, request: PodRequest, *, node: str | None, policy: PlacementPolicy
 ) -> _Scope:
     names = sorted(snapshot.nodes) if node is None else [node]
     nodes = tuple(snapshot.nodes[name] for name in names if name in snapshot.nodes)
     there = node is not None and bool(nodes)
-    packings = request.fill_policies.with_defaults(terms.packings)
+    packings = request.fill_policies.with_defaults(policy.packings)
     return _Scope(
         nodes=nodes,
         modes=(Mode.MIG, Mode.HAMI_CORE) if request.named_mode is None else (request.named_mode,),
         cutter=MigOptions(
             demand=snapshot.demand,
-            geometries=terms.geometries,
+            geometries=policy.geometries,
             named=request.profile,
             packing=packings.gpu or FillPolicy.BINPACK,
-            wished=terms.wished,
+            wished=policy.wished,
         ),
-        prefer=terms.prefer,
+        prefer=policy.prefer,
         packing=packings.node or FillPolicy.BINPACK,
         known=(snapshot.complete or there) and all(one.fresh for one in nodes),
     )

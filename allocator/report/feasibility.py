@@ -43,11 +43,11 @@ class FleetSearch:
 
     snapshot: Snapshot
     mode: Mode | None
-    terms: PlacementPolicy
+    policy: PlacementPolicy
 
     def __call__(self, request: PodRequest) -> Choice:
         """Look for a place for *request*."""
-        return choose(self.snapshot, request, mode=self.mode, terms=self.terms)
+        return choose(self.snapshot, request, mode=self.mode, policy=self.policy)
 
 
 def remedies(request: PodRequest, choice: Choice, search: FleetSearch) -> Iterator[Remedy]:

@@ -38,7 +38,7 @@ class Proposal:
 
 
 def select_victims(
-    index: Index, pod: SchedulingPod, args: ExtenderPreemptionArgs, *, terms: PlacementPolicy
+    index: Index, pod: SchedulingPod, args: ExtenderPreemptionArgs, *, policy: PlacementPolicy
 ) -> ExtenderPreemptionResult:
     """Return which pods to evict for *pod*, by node.
 
@@ -49,7 +49,7 @@ def select_victims(
     proposed = proposals(args)
     match pod.claim:
         case PodClaim() as wanted:
-            chosen = _Preemption(index=index, pod=pod, claim=wanted, terms=terms).answer(proposed)
+            chosen = _Preemption(index=index, pod=pod, claim=wanted, policy=policy).answer(proposed)
         case None:  # it asks for nothing of ours: the scheduler knows better
             chosen = {name: proposal for name, proposal in proposed.items() if proposal.uids}
         case _:  # its request cannot be read, so no eviction helps
@@ -83,7 +83,7 @@ class _Preemption:
     index: Index
     pod: SchedulingPod
     claim: PodClaim
-    terms: PlacementPolicy
+    policy: PlacementPolicy
     looks: int = MOST_LOOKS  # fit tests left
     trials: int = MOST_TRIALS  # for a better set on one node; fewer where there are many nodes
 
@@ -111,7 +111,7 @@ class _Preemption:
 
     def _case(self, name: str, proposal: Proposal) -> "_Case | None":
         candidate = preemption_node(
-            self.index, name, pod=self.pod, claim=self.claim, terms=self.terms
+            self.index, name, pod=self.pod, claim=self.claim, policy=self.policy
         )
         if candidate is None:
             return None

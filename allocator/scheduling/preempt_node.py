@@ -24,7 +24,7 @@ class PreemptionNode:
     terminating: frozenset[str]  # deleted, and still running
     overdue: frozenset[str]  # ended or terminating for too long: their room counts as taken
     request: PodRequest
-    terms: PlacementPolicy
+    policy: PlacementPolicy
     demand: Demand
 
     @property
@@ -44,11 +44,11 @@ class PreemptionNode:
             touched = set().union(*map(held_gpus, removed))
             node = replace(node, gpus=tuple(gpu for gpu in node.gpus if gpu.uuid in touched))
         node = without_entries(node, removed)
-        return place_on(node, self.request, terms=self.terms, demand=self.demand) is not None
+        return place_on(node, self.request, policy=self.policy, demand=self.demand) is not None
 
 
 def preemption_node(
-    index: Index, name: str, *, pod: SchedulingPod, claim: PodClaim, terms: PlacementPolicy
+    index: Index, name: str, *, pod: SchedulingPod, claim: PodClaim, policy: PlacementPolicy
 ) -> PreemptionNode | None:
     """Return node *name* as *pod* finds it; ``None`` where no eviction can help.
 
@@ -56,7 +56,7 @@ def preemption_node(
     room themselves.
     """
     info = index.node_infos.get(name)
-    node = node_with_nominations(index, name, pod, terms=terms)
+    node = node_with_nominations(index, name, pod, policy=policy)
     if info is None or info.closed or node is None:
         return None
     entries = {uid: entry for uid, entry in info.entries.items() if uid != pod.uid}
@@ -72,7 +72,7 @@ def preemption_node(
         terminating=terminating - overdue,
         overdue=overdue,
         request=in_mode(claim.request, claim.mode),
-        terms=terms,
+        policy=policy,
         demand=index.snapshot.demand,
     )
 

@@ -28,7 +28,7 @@ def explain_unschedulable(
     pod: SchedulingPod,
     *,
     failures: Mapping[str, FailureReason],
-    terms: PlacementPolicy,
+    policy: PlacementPolicy,
 ) -> Finding | None:
     """Return in numbers what *pod* lacks on the nodes that did not take it.
 
@@ -46,7 +46,7 @@ def explain_unschedulable(
     rejecting = snapshot_of(
         nodes, version=index.snapshot.version, complete=True, demand=index.snapshot.demand
     )
-    choice = choose(rejecting, claim.request, mode=claim.mode, terms=terms)
+    choice = choose(rejecting, claim.request, mode=claim.mode, policy=policy)
     return choice.findings[0] if choice.findings else None
 
 

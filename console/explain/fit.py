@@ -78,7 +78,7 @@ def fit_of(
     search = FleetSearch(
         snapshot=snapshot,
         mode=choice.mode if choice is not None and final else None,
-        terms=site.configuration.policy_for(prefer),
+        policy=site.configuration.policy_for(prefer),
     )
     feasibility = outlook(outcome.request, search, refused=bool(findings))
     return Fit(

@@ -187,14 +187,14 @@ def _search(pod_why: PodWhy, snapshot: Snapshot) -> FleetSearch:
     return FleetSearch(
         snapshot=snapshot,
         mode=None if pod_why.admitted is None else pod_why.admitted.mode,
-        terms=facts.site.configuration.policy_for(facts.prefer),
+        policy=facts.site.configuration.policy_for(facts.prefer),
     )
 
 
 def _closest_nodes(choice: Choice, search: FleetSearch) -> list[str]:
     """Return the nodes with GPUs, those that come closest to serving the pod first."""
     snapshot = search.snapshot
-    options = MigOptions(demand=snapshot.demand, geometries=search.terms.geometries, named=None)
+    options = MigOptions(demand=snapshot.demand, geometries=search.policy.geometries, named=None)
     able = {candidate.node for candidate in choice.candidates if candidate.reason is None}
     related = {
         candidate.node for candidate in choice.candidates if candidate.reason not in _ELSEWHERE
@@ -213,7 +213,7 @@ def _node_answer(
     closed_reason = site.closed_reason(name)
     if closed_reason:
         return NodeAnswer(node=name, closed_reason=closed_reason)
-    choice = choose(search.snapshot, request, mode=search.mode, node=name, terms=search.terms)
+    choice = choose(search.snapshot, request, mode=search.mode, node=name, policy=search.policy)
     return NodeAnswer(node=name, finding=choice.findings[0] if choice.findings else None)
 
 
@@ -238,4 +238,4 @@ def _freeing_pods(
 
 def _frees(ledger: Ledger, entry: Entry, request: PodRequest, *, search: FleetSearch) -> bool:
     node = node_for(ledger, entry.uid)
-    return place_on(node, request, terms=search.terms, demand=search.snapshot.demand) is not None
+    return place_on(node, request, policy=search.policy, demand=search.snapshot.demand) is not None

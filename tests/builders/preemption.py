@@ -113,5 +113,7 @@ def args(**offers: MetaVictims) -> ExtenderPreemptionArgs:
 
 def named(index: Index, pod: SchedulingPod, question: ExtenderPreemptionArgs) -> Named:
     """Return the uids of the victims in the answer, by node."""
-    answer = select_victims(index, pod, question, terms=PlacementPolicy()).node_name_to_meta_victims
+    answer = select_victims(
+        index, pod, question, policy=PlacementPolicy()
+    ).node_name_to_meta_victims
     return {name: [meta.uid for meta in one.pods or ()] for name, one in answer.items()}

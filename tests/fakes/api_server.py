@@ -251,11 +251,11 @@ def _bound(item: Json, request: web.Request) -> bool:
 
 def _labelled(item: Json, request: web.Request) -> bool:
     """Say whether an object has all the labels that a selector names."""
-    terms = [term for term in request.query.get("labelSelector", "").split(",") if term]
-    if not all(term.count("=") == 1 and "!" not in term for term in terms):
+    policy = [term for term in request.query.get("labelSelector", "").split(",") if term]
+    if not all(term.count("=") == 1 and "!" not in term for term in policy):
         raise RefusedError(400, "BadRequest", "this server knows no such labelSelector")
     labels = item["metadata"].get("labels") or {}
-    return all(labels.get(key) == value for key, _, value in (t.partition("=") for t in terms))
+    return all(labels.get(key) == value for key, _, value in (t.partition("=") for t in policy))
 
 
 def _shown(event: Change | Json, request: web.Request, place: Place) -> bool:

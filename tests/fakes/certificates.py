@@ -24,7 +24,7 @@ LIFETIMES = Lifetimes(
     notice=timedelta(seconds=400),
     poll=timedelta(seconds=5),
 )
-TERMS = IssueParameters(names=service_names("vgpu-webhook", "vgpu-system"), lifetimes=LIFETIMES)
+POLICY = IssueParameters(names=service_names("vgpu-webhook", "vgpu-system"), lifetimes=LIFETIMES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class World:
             secrets=self.secrets,
             registrations=self.registrations,
             targets=(MUTATING, VALIDATING),
-            parameters=TERMS,
+            parameters=POLICY,
             clock=self.time.clock,
         )
 

@@ -105,7 +105,7 @@ def _nodes(sight: Sight, pod: Json, *, proposals: Named, named: Named) -> Iterat
     if isinstance(asking.claim, PodClaim):
         for name, proposed in proposals.items():
             there = preemption_node(
-                index, name, pod=asking, claim=asking.claim, terms=PlacementPolicy()
+                index, name, pod=asking, claim=asking.claim, policy=PlacementPolicy()
             )
             if there is None:
                 continue

@@ -30,7 +30,7 @@ from webhook.serve.view import PODS
 Task = asyncio.Task[Any]
 Reader = Callable[[bytes], SchedulingPod]
 
-NEUTRAL = FilterContext(terms=PlacementPolicy())
+NEUTRAL = FilterContext(policy=PlacementPolicy())
 ASKING = SchedulingPod(
     uid="u", namespace="team-a", name="p", claim=PodClaim(uid="u", request=pod(ask(9000)))
 )
@@ -76,7 +76,7 @@ class Sight:
 
     def circumstances(self, pod: SchedulingPod) -> FilterContext:
         return FilterContext(
-            terms=PlacementPolicy(), own_nodes=self.inventory.nodes_with_entry(pod.uid)
+            policy=PlacementPolicy(), own_nodes=self.inventory.nodes_with_entry(pod.uid)
         )
 
     def catch_up(self) -> None:

@@ -20,5 +20,5 @@ def fits(pod: Json, stored: Json, around: AdmissionContext) -> bool:
     node = keep_volcano_positions(
         node_for(ledger, wanted.uid), around.snapshot.nodes.get(ledger.name)
     )
-    terms = PlacementPolicy(prefer=around.settings.prefer, geometries=around.geometries)
-    return place_on(node, in_mode(wanted.request, wanted.mode), terms=terms) is not None
+    policy = PlacementPolicy(prefer=around.settings.prefer, geometries=around.geometries)
+    return place_on(node, in_mode(wanted.request, wanted.mode), policy=policy) is not None

@@ -17,7 +17,7 @@ from certs.rotation_policy import Rotation
 from certs.secret_codec import REQUEST, SecretState, decode_secret, rotation_state
 from certs.status import RotationPhase, phase
 from kube.errors import ConflictError
-from tests.fakes.certificates import LIFETIMES, TERMS, World
+from tests.fakes.certificates import LIFETIMES, POLICY, World
 
 SETTLE = LIFETIMES.settle.total_seconds()
 LATE = 4 * LIFETIMES.leaf.total_seconds()
@@ -225,10 +225,10 @@ def test_a_replica_that_never_loads_again_is_waited_for() -> None:
     drama.calm()
     drama.ask(Rotation.CA)
     drama.work(0)
-    overlapping = phase(rotation_state(drama.store, TERMS.names))
+    overlapping = phase(rotation_state(drama.store, POLICY.names))
 
     while drama.world.time.seconds < LATE:
         drama.work(0, rounds=1)
 
     assert overlapping is RotationPhase.OVERLAP
-    assert phase(rotation_state(drama.store, TERMS.names)) is RotationPhase.STEADY
+    assert phase(rotation_state(drama.store, POLICY.names)) is RotationPhase.STEADY

@@ -163,7 +163,8 @@ def test_the_ledger_counts_what_was_chosen(there: Node, request: PodRequest) -> 
     assert with_entry(before, mine).node == now.node
     assert unordered(without_entries(now.node, [mine])) == unordered(before.node)
     assert (
-        assign(now, PodClaim(uid="p", request=request), terms=PlacementPolicy()) == found.assignment
+        assign(now, PodClaim(uid="p", request=request), policy=PlacementPolicy())
+        == found.assignment
     )
 
 

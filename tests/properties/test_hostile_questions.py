@@ -32,7 +32,7 @@ Json = dict[str, Any]
 
 PAYLOADS: Final = 10_000
 GROWTH: Final = 2_000  # blocks of memory that half as many may leave: less than one for each
-CIRCUMSTANCES: Final = FilterContext(terms=PlacementPolicy())
+CIRCUMSTANCES: Final = FilterContext(policy=PlacementPolicy())
 POD: Final = received(pod(container(limits={NUMBER: 1, MEMORY: 6000})))
 NAMES: Final = ["n0", "n1", "gone"]
 GOOD: Final[dict[str, Json]] = {

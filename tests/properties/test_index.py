@@ -39,7 +39,7 @@ from tests.builders.model import (
 
 NAMES = [f"n{i}" for i in range(6)]
 SCORERS = [scorer(packing, DEFAULTS.score_weights) for packing in FillPolicy]
-CIRCUMSTANCES = FilterContext(terms=PlacementPolicy())
+CIRCUMSTANCES = FilterContext(policy=PlacementPolicy())
 
 soft = st.builds(
     lambda product, amounts, index: gpu(

@@ -22,7 +22,7 @@ class AdmissionContext(Value, frozen=True):
     geometries: Geometries | None = None  # which sets of MIG instances an operator allows
 
     @property
-    def terms(self) -> PlacementPolicy:
+    def policy(self) -> PlacementPolicy:
         """Return the placement policy of the namespace."""
         settings = self.settings
         return PlacementPolicy(

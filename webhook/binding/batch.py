@@ -37,7 +37,7 @@ def decide_batch(
     results: list[Commit | Denied] = []
     for bind, context in wishes:
         demand = context.snapshot.demand
-        assigned = assign(ledger, bind.wanted, terms=context.terms, demand=demand)
+        assigned = assign(ledger, bind.wanted, policy=context.policy, demand=demand)
         if isinstance(assigned, NoFit):
             results.append(no_fit_denial(bind, assigned))
             continue

@@ -59,7 +59,7 @@ def plan(made: ManifestPod[Pod], context: AdmissionContext) -> Plan:
     search = FleetSearch(
         snapshot=context.snapshot,
         mode=_final_mode(outcome),
-        terms=PlacementPolicy(
+        policy=PlacementPolicy(
             prefer=context.prefer or context.settings.prefer,
             geometries=context.geometries,
             packings=context.settings.fill_policies,

@@ -166,7 +166,7 @@ class ExtenderService:
     def _circumstances(self, pod: SchedulingPod) -> FilterContext:
         context = self.around(pod.namespace)
         return FilterContext(
-            terms=context.terms,
+            policy=context.policy,
             own_nodes=self.inventory.nodes_with_entry(pod.uid),
             closed_world=context.settings.node_agent is NodeAgent.OURS,
             projection=self.forecast,

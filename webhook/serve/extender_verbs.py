@@ -116,8 +116,8 @@ class Extender:
         """Answer whom to evict from which node, so that a pod gets its GPUs."""
         args = _decode(PREEMPTION_ARGS, body)
         pod = self._pod(args.pod)
-        terms = self.circumstances(pod).terms
-        return _ENCODE(select_victims(self.beside(self.index()), pod, args, terms=terms))
+        policy = self.circumstances(pod).policy
+        return _ENCODE(select_victims(self.beside(self.index()), pod, args, policy=policy))
 
     async def bind(self, body: bytes) -> bytes:
         """Post the Binding that is asked for and decide nothing: our hook does, as for any."""

@@ -20,7 +20,7 @@ from kube.config import Access
 from kube.errors import ConflictError
 from kube.events import Recorder
 from tests.fakes.api_server import ApiServer
-from tests.fakes.certificates import LIFETIMES, MUTATING, TERMS, VALIDATING, World
+from tests.fakes.certificates import LIFETIMES, MUTATING, POLICY, VALIDATING, World
 
 PATH = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 HOOKS = {
@@ -142,7 +142,7 @@ def test_an_empty_cluster_ends_up_serving() -> None:
                     secrets=at.secret,
                     registrations=at.registrations,
                     targets=(MUTATING, VALIDATING),
-                    parameters=TERMS,
+                    parameters=POLICY,
                     clock=world.time.clock,
                 ),
                 leading=lambda: True,

@@ -22,19 +22,19 @@ from certs.refresh_controller import PairFiles, RefreshController
 from certs.rotation_controller import new_key_material
 from certs.tls_server import ServingPair
 
-TERMS = IssueParameters(names=Names(dns=("localhost",)))
+POLICY = IssueParameters(names=Names(dns=("localhost",)))
 NOW = datetime.now(UTC)
-CA = authority(TERMS.lifetimes, new_key_material(NOW))
+CA = authority(POLICY.lifetimes, new_key_material(NOW))
 CLIENT = ssl.create_default_context(cadata=certificates_pem(CA.certificate).decode())
 
 
 def pair() -> Pair:
-    return leaf(CA, TERMS, new_key_material(NOW)).pair
+    return leaf(CA, POLICY, new_key_material(NOW)).pair
 
 
 def rsa_pair() -> Pair:
     key = rsa.generate_private_key(65537, 2048)
-    template = leaf(CA, TERMS, new_key_material(NOW)).certificate
+    template = leaf(CA, POLICY, new_key_material(NOW)).certificate
     builder = x509.CertificateBuilder(
         template.issuer,
         template.subject,

@@ -21,7 +21,7 @@ from tests.builders.model import T4, ask, gpu, node, pod, soft_grant
 from tests.fakes.api_client import FakeApiClient
 from tests.fakes.kube_clock import FakeClock
 
-CIRCUMSTANCES = FilterContext(terms=PlacementPolicy())
+CIRCUMSTANCES = FilterContext(policy=PlacementPolicy())
 SAMPLE = [f"other-{i}" for i in range(LEAST_SAMPLE)]
 ROOMY = node("roomy", gpu(T4))
 FULL_GRANT = soft_grant(15000)

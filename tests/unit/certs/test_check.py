@@ -11,17 +11,17 @@ from certs.check import Expected, PairFault, check_pair
 from certs.issue import authority, leaf, service_names
 from certs.pem import Pair
 from certs.rotation_controller import new_key_material
-from tests.fakes.certificates import LIFETIMES, START, TERMS
+from tests.fakes.certificates import LIFETIMES, POLICY, START
 
 CA = authority(LIFETIMES, new_key_material(START))
-GOOD = leaf(CA, TERMS, new_key_material(START)).pair
-OTHER = leaf(CA, TERMS, new_key_material(START)).pair
+GOOD = leaf(CA, POLICY, new_key_material(START)).pair
+OTHER = leaf(CA, POLICY, new_key_material(START)).pair
 ENCRYPTED = ec.generate_private_key(ec.SECP256R1()).private_bytes(
     serialization.Encoding.PEM,
     serialization.PrivateFormat.PKCS8,
     serialization.BestAvailableEncryption(b"secret"),
 )
-EXPECTED = Expected(now=START, trusted=(CA.certificate,), names=TERMS.names)
+EXPECTED = Expected(now=START, trusted=(CA.certificate,), names=POLICY.names)
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,13 @@ from cryptography.x509.oid import NameOID
 from certs.issue import authority, leaf, service_names
 from certs.pem import Pair
 from certs.rotation_controller import new_key_material
-from tests.fakes.certificates import LIFETIMES, START, TERMS
+from tests.fakes.certificates import LIFETIMES, POLICY, START
 
 CA = authority(LIFETIMES, new_key_material(START))
-LEAF = leaf(CA, TERMS, new_key_material(START)).certificate
+LEAF = leaf(CA, POLICY, new_key_material(START)).certificate
 
 
-@pytest.mark.parametrize("name", TERMS.names.dns)
+@pytest.mark.parametrize("name", POLICY.names.dns)
 def test_an_independent_verifier_accepts_every_name_of_the_service(name: str) -> None:
     """The rules of the web's public key infrastructure hold for our chain."""
     store = verification.Store([CA.certificate])
@@ -43,9 +43,9 @@ def test_a_service_has_four_names() -> None:
 
 def test_addresses_are_names_too() -> None:
     """A demonstration is called by its loopback address."""
-    names = replace(TERMS.names, addresses=(ip_address("127.0.0.1"),))
+    names = replace(POLICY.names, addresses=(ip_address("127.0.0.1"),))
 
-    made = leaf(CA, replace(TERMS, names=names), new_key_material(START)).certificate
+    made = leaf(CA, replace(POLICY, names=names), new_key_material(START)).certificate
 
     held = made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert held.get_values_for_type(x509.IPAddress) == [ip_address("127.0.0.1")]
@@ -55,7 +55,7 @@ def test_certificates_start_early_and_a_leaf_ends_with_its_issuer() -> None:
     """Clocks that are behind accept it at once, and nothing outlives what signed it."""
     late = new_key_material(START + LIFETIMES.ca - timedelta(seconds=1))
 
-    last = leaf(CA, TERMS, late).certificate
+    last = leaf(CA, POLICY, late).certificate
 
     assert LEAF.not_valid_before_utc == START - LIFETIMES.skew
     assert LEAF.not_valid_after_utc == START + LIFETIMES.leaf
@@ -74,7 +74,7 @@ def test_a_long_service_name_still_makes_a_certificate() -> None:
     """The subject is cut to what X.509 allows; the names that count are not."""
     names = service_names("w" * 63, "n" * 63)
 
-    made = leaf(CA, replace(TERMS, names=names), new_key_material(START)).certificate
+    made = leaf(CA, replace(POLICY, names=names), new_key_material(START)).certificate
 
     assert len(made.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value) == 64
 

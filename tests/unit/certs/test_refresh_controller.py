@@ -23,10 +23,10 @@ from certs.refresh_controller import (
 from certs.rotation_controller import new_key_material
 from certs.tls_server import ServingPair
 from kube.errors import KubeError
-from tests.fakes.certificates import LIFETIMES, START, TERMS, Time, World
+from tests.fakes.certificates import LIFETIMES, POLICY, START, Time, World
 
 CA = authority(LIFETIMES, new_key_material(START))
-GOOD = leaf(CA, TERMS, new_key_material(START)).pair
+GOOD = leaf(CA, POLICY, new_key_material(START)).pair
 
 
 @dataclass(slots=True)
@@ -177,9 +177,9 @@ def test_files_are_read_again_at_every_look(tmp_path: Path) -> None:
 
 def test_a_throwaway_pair_verifies() -> None:
     """A demonstration needs no Secret."""
-    bundle, pair = throwaway(TERMS, clock=Time().clock)
+    bundle, pair = throwaway(POLICY, clock=Time().clock)
 
     expected = Expected(
-        now=START + timedelta(seconds=1), trusted=certificates(bundle), names=TERMS.names
+        now=START + timedelta(seconds=1), trusted=certificates(bundle), names=POLICY.names
     )
     assert check_pair(pair, expected) == ()

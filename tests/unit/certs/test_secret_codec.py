@@ -16,7 +16,7 @@ from certs.secret_codec import (
     encode_secret,
     rotation_state,
 )
-from tests.fakes.certificates import LIFETIMES, START, TERMS
+from tests.fakes.certificates import LIFETIMES, POLICY, START
 
 STRANGER = authority(LIFETIMES, new_key_material(START)).certificate
 
@@ -24,7 +24,7 @@ STRANGER = authority(LIFETIMES, new_key_material(START)).certificate
 def grown(*steps: Step, store: SecretState | None = None) -> SecretState:
     store = store or SecretState()
     for step in steps:
-        store = apply_step(store, step, TERMS, material=new_key_material(START))
+        store = apply_step(store, step, POLICY, material=new_key_material(START))
     return store
 
 
@@ -55,7 +55,7 @@ def test_a_store_survives_the_secret(store: SecretState) -> None:
     again = reread(store)
 
     assert encode_secret(again) == encode_secret(store)
-    assert rotation_state(again, TERMS.names) == rotation_state(store, TERMS.names)
+    assert rotation_state(again, POLICY.names) == rotation_state(store, POLICY.names)
 
 
 def test_a_switch_changes_no_bundle() -> None:
@@ -80,7 +80,7 @@ def test_an_idle_next_authority_gives_way_to_another() -> None:
 def test_dropping_keeps_what_signs() -> None:
     """After the overlap one authority is left, and the leaf is its own."""
     dropped = grown(DropOldCA(), store=OVERLAP)
-    known = rotation_state(dropped, TERMS.names)
+    known = rotation_state(dropped, POLICY.names)
 
     assert dropped.bundle == OVERLAP.bundle[1:]
     assert dropped.old_until is None
@@ -112,7 +112,7 @@ def test_a_damaged_leaf_counts_as_none(key: str) -> None:
     data, _ = encode_secret(INSTALLED)
     damaged = {name: value for name, value in data.items() if value is not None} | {key: b"?"}
 
-    assert rotation_state(decode_secret(damaged, {}), TERMS.names).leaf is None
+    assert rotation_state(decode_secret(damaged, {}), POLICY.names).leaf is None
 
 
 def test_a_leaf_for_another_service_counts_as_none() -> None:
@@ -123,10 +123,10 @@ def test_a_leaf_for_another_service_counts_as_none() -> None:
 def test_a_leaf_of_another_issuer_counts_as_none() -> None:
     """It would verify nowhere."""
     foreign = leaf(
-        authority(LIFETIMES, new_key_material(START)), TERMS, new_key_material(START)
+        authority(LIFETIMES, new_key_material(START)), POLICY, new_key_material(START)
     ).pair
 
-    assert rotation_state(replace(INSTALLED, leaf=foreign), TERMS.names).leaf is None
+    assert rotation_state(replace(INSTALLED, leaf=foreign), POLICY.names).leaf is None
 
 
 def test_a_lost_secret_keeps_trusting_what_the_registrations_trust() -> None:

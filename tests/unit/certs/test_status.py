@@ -16,11 +16,11 @@ from certs.rotation_controller import new_key_material
 from certs.rotation_policy import AddNextCA, Rotation, SwitchLeaf
 from certs.secret_codec import SecretState, apply_step, rotation_state
 from certs.status import SHOWN, CertificatesStatus, RotationPhase, lines, phase
-from tests.fakes.certificates import MUTATING, START, TERMS, VALIDATING
+from tests.fakes.certificates import MUTATING, POLICY, START, VALIDATING
 
 STORES = [SecretState()]
 for made in (AddNextCA(), SwitchLeaf(), AddNextCA(), SwitchLeaf()):
-    STORES.append(apply_step(STORES[-1], made, TERMS, material=new_key_material(START)))
+    STORES.append(apply_step(STORES[-1], made, POLICY, material=new_key_material(START)))
 EMPTY, FIRST, STEADY, PUBLISHING, OVERLAP = STORES
 
 
@@ -32,7 +32,7 @@ def registration(*bundles: bytes) -> WebhookRegistration:
 def status(store: SecretState, *registrations: WebhookRegistration) -> CertificatesStatus:
     return CertificatesStatus(
         now=START,
-        state=rotation_state(store, TERMS.names),
+        state=rotation_state(store, POLICY.names),
         bundle=certificates_pem(*store.bundle),
         registrations=registrations,
         missing=(VALIDATING,),

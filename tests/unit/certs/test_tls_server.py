@@ -14,13 +14,13 @@ from certs.pem import Pair, certificates, certificates_pem, fingerprint
 from certs.rotation_controller import new_key_material
 from certs.rotation_policy import DEFAULT
 from certs.tls_server import ServingPair
-from tests.fakes.certificates import LIFETIMES, START, TERMS, Time
+from tests.fakes.certificates import LIFETIMES, POLICY, START, Time
 
 CA = authority(DEFAULT, new_key_material(START))
 
 
 def pair_at(moment: timedelta) -> Pair:
-    return leaf(CA, TERMS, new_key_material(START + moment)).pair
+    return leaf(CA, POLICY, new_key_material(START + moment)).pair
 
 
 def serving(time: Time) -> ServingPair:

@@ -175,7 +175,7 @@ class Everyone:
             read=lambda raw: unbound_pod(raw, inventory.vocabularies),
             settings=lambda: inventory.settings,
             circumstances=lambda _: FilterContext(
-                terms=PlacementPolicy(geometries=inventory.device_config.geometries)
+                policy=PlacementPolicy(geometries=inventory.device_config.geometries)
             ),
         )
 

@@ -132,7 +132,7 @@ def pod_requests(draw: st.DrawFn, factor: int) -> PodRequest:
 
 
 def ledger_after_bind(known: Ledger, request: PodRequest, uid: str) -> Ledger | None:
-    assignment = assign(known, PodClaim(uid=uid, request=request), terms=PlacementPolicy())
+    assignment = assign(known, PodClaim(uid=uid, request=request), policy=PlacementPolicy())
     if not isinstance(assignment, Assignment):
         return None
     entry = Entry(namespace="a", pod=uid, uid=uid, since=NOON, containers=assignment.containers)

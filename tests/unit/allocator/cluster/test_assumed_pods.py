@@ -38,7 +38,7 @@ def index_of(*nodes: Node) -> Index:
 def fits(index: Index, who: SchedulingPod) -> bool:
     asking = replace(who, priority=0, nominated="")
     return bool(
-        filter_nodes(index, asking, ["a"], context=FilterContext(terms=PlacementPolicy())).fitting
+        filter_nodes(index, asking, ["a"], context=FilterContext(policy=PlacementPolicy())).fitting
     )
 
 

@@ -14,57 +14,57 @@ from allocator.model.units import MiB
 from allocator.placement.choose import PlacementPolicy
 from tests.builders.model import A100_40, ask, gpu, mig_grant, node, pod
 
-TERMS = PlacementPolicy()
+POLICY = PlacementPolicy()
 REQUEST = pod(ask(4000))
 
 
 def test_who_asks_alike_has_the_same_judge() -> None:
     """Whatever was asked in between."""
     judges = ClassFilterCache()
-    first = judges.filter_for(REQUEST, TERMS, NOTHING_LEARNED)
+    first = judges.filter_for(REQUEST, POLICY, NOTHING_LEARNED)
 
-    judges.filter_for(pod(ask(5000)), TERMS, NOTHING_LEARNED)
+    judges.filter_for(pod(ask(5000)), POLICY, NOTHING_LEARNED)
 
     assert judges.filter_for(pod(ask(4000)), PlacementPolicy(), NOTHING_LEARNED) is first
 
 
 @pytest.mark.parametrize(
-    ("terms", "demand", "unknown"),
+    ("policy", "demand", "unknown"),
     [
-        pytest.param(replace(TERMS, prefer=Prefer.ISOLATION), NOTHING_LEARNED, None, id="terms"),
-        pytest.param(TERMS, Demand(), None, id="demand"),
-        pytest.param(TERMS, NOTHING_LEARNED, NO_INVENTORY, id="unknown"),
+        pytest.param(replace(POLICY, prefer=Prefer.ISOLATION), NOTHING_LEARNED, None, id="policy"),
+        pytest.param(POLICY, Demand(), None, id="demand"),
+        pytest.param(POLICY, NOTHING_LEARNED, NO_INVENTORY, id="unknown"),
     ],
 )
 def test_what_else_a_judgement_rests_on_has_its_own(
-    terms: PlacementPolicy, demand: Demand, unknown: object
+    policy: PlacementPolicy, demand: Demand, unknown: object
 ) -> None:
-    """Nothing that was said under other terms is repeated."""
+    """Nothing that was said under another policy is repeated."""
     judges = ClassFilterCache()
-    first = judges.filter_for(REQUEST, TERMS, NOTHING_LEARNED)
+    first = judges.filter_for(REQUEST, POLICY, NOTHING_LEARNED)
 
-    assert judges.filter_for(REQUEST, terms, demand, unknown=unknown) is not first  # type: ignore[arg-type]
+    assert judges.filter_for(REQUEST, policy, demand, unknown=unknown) is not first  # type: ignore[arg-type]
 
 
 def test_only_so_many_are_remembered_for_so_long() -> None:
     """They hold on to what they have judged."""
     judges = ClassFilterCache()
-    first = judges.filter_for(REQUEST, TERMS, NOTHING_LEARNED)
+    first = judges.filter_for(REQUEST, POLICY, NOTHING_LEARNED)
     for _ in range(MOST_REUSES):
-        assert judges.filter_for(REQUEST, TERMS, NOTHING_LEARNED) is first
-    second = judges.filter_for(REQUEST, TERMS, NOTHING_LEARNED)
+        assert judges.filter_for(REQUEST, POLICY, NOTHING_LEARNED) is first
+    second = judges.filter_for(REQUEST, POLICY, NOTHING_LEARNED)
     assert second is not first
 
     for memory in range(MOST_FILTERS):
-        judges.filter_for(pod(ask(1000 + memory)), TERMS, NOTHING_LEARNED)
-    assert judges.filter_for(REQUEST, TERMS, NOTHING_LEARNED) is not second
+        judges.filter_for(pod(ask(1000 + memory)), POLICY, NOTHING_LEARNED)
+    assert judges.filter_for(REQUEST, POLICY, NOTHING_LEARNED) is not second
 
 
 def test_a_search_given_up_is_not_repeated_to_the_next() -> None:
     """Each question may search anew; what was not looked at is no answer."""
     judges = ClassFilterCache()
     both = pod(ask(18000, name="a"), ask(18000, name="b"))
-    first = judges.filter_for(both, TERMS, NOTHING_LEARNED)
+    first = judges.filter_for(both, POLICY, NOTHING_LEARNED)
     indexer = IndexBuilder()
     for number in range(64):  # no two alike, and one instance for both
         cut = gpu(A100_40, mode=Mode.MIG, grants=[mig_grant("1g.5gb", 0)])
@@ -74,4 +74,4 @@ def test_a_search_given_up_is_not_repeated_to_the_next() -> None:
         first.failure_reason(standing)
 
     assert first.gave_up_search
-    assert judges.filter_for(both, TERMS, NOTHING_LEARNED) is not first
+    assert judges.filter_for(both, POLICY, NOTHING_LEARNED) is not first

@@ -44,7 +44,7 @@ def nominated(request: PodRequest, node: str, *, uid: str, priority: int) -> Sch
 
 
 def verdicts(index: Index, who: SchedulingPod, *names: str, **more: object) -> FilterResult:
-    circumstances = FilterContext(terms=PlacementPolicy(), **more)  # type: ignore[arg-type]  # named in each test
+    circumstances = FilterContext(policy=PlacementPolicy(), **more)  # type: ignore[arg-type]  # named in each test
     return filter_nodes(index, who, names, context=circumstances)
 
 

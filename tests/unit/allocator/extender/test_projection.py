@@ -19,7 +19,7 @@ from allocator.placement.choose import PlacementPolicy
 from tests.builders.gpunodes import entry
 from tests.builders.model import A100_40, T4, ask, gpu, mig_grant, node, pod, soft_grant
 
-TERMS = PlacementPolicy()
+POLICY = PlacementPolicy()
 OTHER = SchedulingPod(uid="me", namespace="t", name="me")
 
 
@@ -41,7 +41,7 @@ def index_of(held: int, *, ends: bool = False, others: Sequence[SchedulingPod] =
     entries = [entry("old", msgspec.structs.replace(grant, gpu=there.gpus[0].uuid))]
     for other in others:
         assert isinstance(other.claim, PodClaim)
-        taken = grants_of(there, other.claim, TERMS)
+        taken = grants_of(there, other.claim, POLICY)
         there = with_grants(there, taken)
         entries.append(entry(other.uid, *taken))
     indexer = IndexBuilder()
@@ -63,7 +63,7 @@ def seen(standing: NodeClass | None) -> object:
 
 def anew(index: Index, others: list[SchedulingPod]) -> object:
     node = node_with_nominations(
-        replace(index, nominations={"a": tuple(others)}), "a", OTHER, terms=TERMS
+        replace(index, nominations={"a": tuple(others)}), "a", OTHER, policy=POLICY
     )
     return seen(None if node is None else single_node_class(node, like=index.node_classes["a"]))
 
@@ -81,7 +81,7 @@ def test_a_forecast_is_what_placing_them_anew_says(
         index = index_of(held, ends=ends)
         others = [going(f"u-{i}-{size}", size) for i, size in enumerate(sizes)]
         for known in (others[:-1], others, others[1:], others):
-            found = forecast.node_class(index, "a", known, terms=TERMS)
+            found = forecast.node_class(index, "a", known, policy=POLICY)
             assert seen(found) == anew(index, known)
 
 
@@ -92,10 +92,10 @@ def test_promises_that_were_expected_change_nothing(
     """Of pods on their way the first are promised something: the rest stands as worked out anew."""
     forecast = Projection()
     others = [going(f"u-{i}-{size}", size) for i, size in enumerate(sizes)]
-    forecast.node_class(index_of(500), "a", others, terms=TERMS)
+    forecast.node_class(index_of(500), "a", others, policy=POLICY)
     index = index_of(500, ends=ends, others=others[:came])
 
-    found = forecast.node_class(index, "a", others[came:], terms=TERMS)
+    found = forecast.node_class(index, "a", others[came:], policy=POLICY)
 
     assert seen(found) == anew(index, others[came:])
 
@@ -104,12 +104,12 @@ def test_what_was_expected_is_not_worked_out_again() -> None:
     """Unless it came otherwise."""
     first, second = going("u-1", 4000), going("u-2", 4000)
     forecast = Projection()
-    one = forecast.node_class(index_of(500), "a", [first, second], terms=TERMS)
+    one = forecast.node_class(index_of(500), "a", [first, second], policy=POLICY)
 
     as_expected = index_of(500, others=[first])
-    assert forecast.node_class(as_expected, "a", [second], terms=TERMS) is one
+    assert forecast.node_class(as_expected, "a", [second], policy=POLICY) is one
     otherwise = index_of(500, others=[first, going("u-3", 1000)])
-    assert forecast.node_class(otherwise, "a", [second], terms=TERMS) is not one
+    assert forecast.node_class(otherwise, "a", [second], policy=POLICY) is not one
 
 
 def test_a_node_as_it_was_is_not_worked_out_again() -> None:
@@ -117,10 +117,10 @@ def test_a_node_as_it_was_is_not_worked_out_again() -> None:
     forecast, index = Projection(), index_of(500)
     first, second = going("u-1", 4000), going("u-2", 4000)
 
-    one = forecast.node_class(index, "a", [first], terms=TERMS)
+    one = forecast.node_class(index, "a", [first], policy=POLICY)
 
-    assert forecast.node_class(index, "a", [first], terms=TERMS) is one
-    assert forecast.node_class(index, "a", [first, second], terms=TERMS) is not one
+    assert forecast.node_class(index, "a", [first], policy=POLICY) is one
+    assert forecast.node_class(index, "a", [first, second], policy=POLICY) is not one
 
 
 def test_only_so_many_nodes_are_remembered() -> None:
@@ -131,8 +131,8 @@ def test_only_so_many_nodes_are_remembered() -> None:
         indexer.put(node(name, gpu(T4)))
     forecast, index = Projection(), indexer.index(version="1", complete=True)
 
-    found = {name: forecast.node_class(index, name, [], terms=TERMS) for name in names}
+    found = {name: forecast.node_class(index, name, [], policy=POLICY) for name in names}
 
     last = names[-1]
-    assert forecast.node_class(index, last, [], terms=TERMS) is found[last]
-    assert forecast.node_class(index, names[0], [], terms=TERMS) is not found[names[0]]
+    assert forecast.node_class(index, last, [], policy=POLICY) is found[last]
+    assert forecast.node_class(index, names[0], [], policy=POLICY) is not found[names[0]]

@@ -30,9 +30,9 @@ def grants(assignment: Assignment | NoFit) -> tuple[Grant, ...]:
 
 def test_two_pods_get_disjoint_slices() -> None:
     """The second pod on one board is placed beside the first."""
-    one = grants(assign(ledger(CUT), wanted("a"), terms=PlacementPolicy()))
+    one = grants(assign(ledger(CUT), wanted("a"), policy=PlacementPolicy()))
 
-    other = grants(assign(ledger(CUT, (entry("a", *one),)), wanted("b"), terms=PlacementPolicy()))
+    other = grants(assign(ledger(CUT, (entry("a", *one),)), wanted("b"), policy=PlacementPolicy()))
 
     first, second = one[0], other[0]
     assert first.placed is not None
@@ -50,7 +50,7 @@ def test_two_pods_get_disjoint_slices() -> None:
 def test_a_promise_is_kept(on: Node, had: Grant) -> None:
     """A pod that comes again gets the very device it was promised, however good others are."""
     result = assign(
-        ledger(on, (entry("a", had),)), wanted(gpus=("GPU-n0-0",)), terms=PlacementPolicy()
+        ledger(on, (entry("a", had),)), wanted(gpus=("GPU-n0-0",)), policy=PlacementPolicy()
     )
 
     assert grants(result) == (had,)
@@ -72,7 +72,7 @@ def test_a_promise_that_cannot_be_kept_is_made_anew(change: object) -> None:
     had = entry("a", soft_grant(3000, gpu="GPU-n0-1"))
 
     assert (
-        grants(assign(ledger(now, (had,)), wanted(), terms=PlacementPolicy()))[0].gpu == "GPU-n0-0"
+        grants(assign(ledger(now, (had,)), wanted(), policy=PlacementPolicy()))[0].gpu == "GPU-n0-0"
     )
 
 
@@ -83,7 +83,7 @@ def test_a_promise_that_is_held_is_never_exchanged(change: object) -> None:
     now = node("n0", gpu(), change(gpu(index=1)))
     had = entry("a", soft_grant(3000, gpu="GPU-n0-1"))
 
-    result = assign(ledger(now, (had,), held=["a"]), wanted(), terms=PlacementPolicy())
+    result = assign(ledger(now, (had,), held=["a"]), wanted(), policy=PlacementPolicy())
 
     assert isinstance(result, NoFit)
     assert result.later
@@ -93,7 +93,7 @@ def test_a_promise_that_is_held_is_never_exchanged(change: object) -> None:
 def test_a_wish_is_granted(picked: str) -> None:
     """The GPU that a scheduler picked is taken if it fits."""
     assert (
-        grants(assign(ledger(SOFT), wanted(gpus=(picked,)), terms=PlacementPolicy()))[0].gpu
+        grants(assign(ledger(SOFT), wanted(gpus=(picked,)), policy=PlacementPolicy()))[0].gpu
         == picked
     )
 
@@ -109,7 +109,7 @@ def test_a_wish_that_does_not_fit_is_replaced(picked: str) -> None:
     """A stale or impossible wish denies nothing."""
     taken = entry("z", soft_grant(40000, gpu="GPU-n0-1"))
 
-    result = assign(ledger(SOFT, (taken,)), wanted(gpus=(picked,)), terms=PlacementPolicy())
+    result = assign(ledger(SOFT, (taken,)), wanted(gpus=(picked,)), policy=PlacementPolicy())
 
     assert grants(result)[0].gpu == "GPU-n0-0"
 
@@ -119,7 +119,7 @@ def test_a_wish_does_not_beat_the_user() -> None:
     request = msgspec.structs.replace(THREE_GIG, filters=Filters(not_uuids=("GPU-n0-1",)))
 
     result = assign(
-        ledger(SOFT), wanted(request=request, gpus=("GPU-n0-1",)), terms=PlacementPolicy()
+        ledger(SOFT), wanted(request=request, gpus=("GPU-n0-1",)), policy=PlacementPolicy()
     )
 
     assert grants(result)[0].gpu == "GPU-n0-0"
@@ -129,7 +129,7 @@ def test_a_final_mode_is_kept() -> None:
     """A mode that admission named is not revised, whatever is free."""
     mixed = node("n0", gpu(mode=Mode.MIG), gpu(index=1))
 
-    result = assign(ledger(mixed), wanted(mode=Mode.HAMI_CORE), terms=PlacementPolicy())
+    result = assign(ledger(mixed), wanted(mode=Mode.HAMI_CORE), policy=PlacementPolicy())
 
     assert isinstance(result, Assignment)
     assert result.mode is Mode.HAMI_CORE
@@ -139,7 +139,7 @@ def test_devices_are_in_the_order_of_the_driver() -> None:
     """Limit number k is that of the k-th GPU, so a container's grants follow the index."""
     two = wanted(request=pod(ask(3000, count=2)))
 
-    result = grants(assign(ledger(nodes_of(4)), two, terms=PlacementPolicy()))
+    result = grants(assign(ledger(nodes_of(4)), two, policy=PlacementPolicy()))
 
     assert [grant.gpu for grant in result] == sorted(grant.gpu for grant in result)
 
@@ -155,7 +155,7 @@ def test_what_does_not_fit_is_refused(request_: object, *, later: bool) -> None:
     """A full node may have room later; one without such a GPU never."""
     full = tuple(entry(f"z{i}", soft_grant(20000, gpu=f"GPU-n0-{i}")) for i in range(2))
 
-    result = assign(ledger(SOFT, full), wanted(request=request_), terms=PlacementPolicy())
+    result = assign(ledger(SOFT, full), wanted(request=request_), policy=PlacementPolicy())
 
     assert isinstance(result, NoFit)
     assert result.later is later
@@ -163,7 +163,7 @@ def test_what_does_not_fit_is_refused(request_: object, *, later: bool) -> None:
 
 def test_a_closed_ledger_takes_nothing() -> None:
     """Without a digest of the inventory there is nothing that a commit could test."""
-    result = assign(ledger(SOFT, inventory=""), wanted(), terms=PlacementPolicy())
+    result = assign(ledger(SOFT, inventory=""), wanted(), policy=PlacementPolicy())
 
     assert isinstance(result, NoFit)
     assert "not reported its GPUs" in result.finding.what
@@ -179,7 +179,7 @@ def test_a_promise_is_kept_within_all_cores(cores: int, kept: bool) -> None:
     other = entry("b", soft_grant(3000, cores=cores, gpu="GPU-n0-1"))
     claim = wanted(request=pod(ask(3000, cores=50)))
 
-    result = assign(ledger(SOFT, (entry("a", had), other)), claim, terms=PlacementPolicy())
+    result = assign(ledger(SOFT, (entry("a", had), other)), claim, policy=PlacementPolicy())
 
     assert (grants(result) == (had,)) is kept
 
@@ -196,6 +196,6 @@ def test_a_promise_is_kept_within_all_memory(memory: int, kept: bool) -> None:
     had = soft_grant(3000, gpu="GPU-n0-1")
     other = entry("b", soft_grant(memory, gpu="GPU-n0-1"))
 
-    result = assign(ledger(SOFT, (entry("a", had), other)), wanted(), terms=PlacementPolicy())
+    result = assign(ledger(SOFT, (entry("a", had), other)), wanted(), policy=PlacementPolicy())
 
     assert (grants(result) == (had,)) is kept

@@ -33,7 +33,7 @@ def test_v1_a_place_is_taken_in_the_step_that_returns_it() -> None:
     node_ledger, places = ledger(CUT), set[int]()
     for number in range(7):
         uid = f"p{number}"
-        got = assign(node_ledger, wanted(uid, 3000, gpus=("GPU-n0-0",)), terms=PlacementPolicy())
+        got = assign(node_ledger, wanted(uid, 3000, gpus=("GPU-n0-0",)), policy=PlacementPolicy())
         assert isinstance(got, Assignment)
         (grant,) = got.containers[0].grants
         assert grant.placed is not None
@@ -41,7 +41,7 @@ def test_v1_a_place_is_taken_in_the_step_that_returns_it() -> None:
         node_ledger = with_entry(node_ledger, entry(uid, grant))
 
     assert places == set(range(7))
-    assert isinstance(assign(node_ledger, wanted("p7", 3000), terms=PlacementPolicy()), NoFit)
+    assert isinstance(assign(node_ledger, wanted("p7", 3000), policy=PlacementPolicy()), NoFit)
 
 
 def test_v5_both_containers_on_one_gpu_are_counted_and_freed() -> None:
@@ -59,7 +59,7 @@ def test_v5_both_containers_on_one_gpu_are_counted_and_freed() -> None:
     node_ledger = ledger(SOFT, (both,))
 
     assert node_ledger.node.gpus[0].memory_promised == 12000
-    assert isinstance(assign(node_ledger, wanted("next", 4000), terms=PlacementPolicy()), NoFit)
+    assert isinstance(assign(node_ledger, wanted("next", 4000), policy=PlacementPolicy()), NoFit)
 
     left = patched(gpu_node(SOFT, (both,)), remove_entries(node_ledger, "p"))
     assert left["spec"]["entries"] == []
@@ -74,7 +74,7 @@ def test_v6_what_fails_in_part_leaves_nothing(node: Node) -> None:
     )  # to read it anew would be to be given the same parts of a cache
 
     refused = assign(
-        node_ledger, PodClaim(uid="p", request=pod(ask(3000, count=2))), terms=PlacementPolicy()
+        node_ledger, PodClaim(uid="p", request=pod(ask(3000, count=2))), policy=PlacementPolicy()
     )
 
     assert isinstance(refused, NoFit)
@@ -88,7 +88,7 @@ def test_g1_more_in_use_than_there_is_leaves_nothing_free() -> None:
     node_ledger = ledger(node, (entry("a", soft_grant(15000, gpu="GPU-n0-0")),))
 
     assert headroom(full).memory < 0
-    assert isinstance(assign(node_ledger, wanted("p", 1), terms=PlacementPolicy()), NoFit)
+    assert isinstance(assign(node_ledger, wanted("p", 1), policy=PlacementPolicy()), NoFit)
 
 
 @pytest.mark.parametrize(
@@ -107,12 +107,12 @@ def test_k2_a_promise_in_use_is_never_given_again(status: Mapping[str, object]) 
     in_use, let_go = ledger(CUT, (held,), **status), ledger(CUT, (held,), held=[])
 
     assert not is_reclaimable(in_use, held, late)
-    assert isinstance(assign(in_use, wanted("p", 3000), terms=PlacementPolicy()), NoFit)
+    assert isinstance(assign(in_use, wanted("p", 3000), policy=PlacementPolicy()), NoFit)
 
     assert is_reclaimable(let_go, held, late)
-    assert isinstance(assign(let_go, wanted("p", 3000), terms=PlacementPolicy()), NoFit)
+    assert isinstance(assign(let_go, wanted("p", 3000), policy=PlacementPolicy()), NoFit)
     left = parse_ledger(patched(gpu_node(CUT, (held,)), remove_entries(let_go, "gone")))
-    assert isinstance(assign(left, wanted("p", 3000), terms=PlacementPolicy()), Assignment)
+    assert isinstance(assign(left, wanted("p", 3000), policy=PlacementPolicy()), Assignment)
 
 
 def test_d2_two_gpus_are_two() -> None:
@@ -120,7 +120,7 @@ def test_d2_two_gpus_are_two() -> None:
     two = nodes_of(2, A100_40, mode=Mode.MIG)
 
     got = assign(
-        ledger(two), PodClaim(uid="p", request=pod(ask(3000, count=2))), terms=PlacementPolicy()
+        ledger(two), PodClaim(uid="p", request=pod(ask(3000, count=2))), policy=PlacementPolicy()
     )
 
     assert isinstance(got, Assignment)

@@ -117,7 +117,7 @@ def test_a_group_that_no_board_can_hold_names_nothing(groups: list[str]) -> None
 
 def test_a_gpu_in_use_keeps_its_group() -> None:
     """Its first tenant is named after group1, and would be wrong beside a 2g."""
-    choice = choose(mig_snapshot(grant_at("group1-6", "1g.10gb@6")), pod(ask(15000)), terms=MIXED)
+    choice = choose(mig_snapshot(grant_at("group1-6", "1g.10gb@6")), pod(ask(15000)), policy=MIXED)
 
     assert choice.verdict is FitVerdict.NOT_NOW
 
@@ -134,7 +134,7 @@ def test_a_gpu_in_use_keeps_its_group() -> None:
 )
 def test_a_group_offers_all_its_places(held: Grant, memory: int, cut: str) -> None:
     """Upstream offers only profiles in use, or the larger one, or crashes on an edited table."""
-    choice = choose(mig_snapshot(held), pod(ask(memory)), terms=MIXED)
+    choice = choose(mig_snapshot(held), pod(ask(memory)), policy=MIXED)
 
     assert f"{positions(choice)[0]} {cuts(choice)[0]}" == cut
 
@@ -143,7 +143,7 @@ def test_v1_containers_of_one_pod_have_positions_of_their_own() -> None:
     """All of them of one group."""
     asks = [ask(8000, name=f"c{i}") for i in range(7)]
 
-    choice = choose(mig_snapshot(), pod(*asks), terms=MIXED)
+    choice = choose(mig_snapshot(), pod(*asks), policy=MIXED)
 
     found = [positions(choice, one.name)[0] for one in asks]
     assert sorted(map(str, found)) == [f"group1-{i}" for i in range(7)]
@@ -151,19 +151,19 @@ def test_v1_containers_of_one_pod_have_positions_of_their_own() -> None:
 
 def test_a_schedulers_pick_is_taken() -> None:
     """Also its group, which is not the first that would do."""
-    terms = replace(MIXED, wished=(("GPU-n0-0", "group2-3"),))
+    policy = replace(MIXED, wished=(("GPU-n0-0", "group2-3"),))
 
-    choice = choose(mig_snapshot(), pod(ask(8000)), terms=terms)
+    choice = choose(mig_snapshot(), pod(ask(8000)), policy=policy)
 
     assert (cuts(choice), positions(choice)) == (["1g.10gb@6"], ["group2-3"])
 
 
-@pytest.mark.parametrize("terms", [MIXED, PlacementPolicy()], ids=["listed", "no-table"])
-def test_where_only_we_allocate_nothing_has_a_position(terms: PlacementPolicy) -> None:
+@pytest.mark.parametrize("policy", [MIXED, PlacementPolicy()], ids=["listed", "no-table"])
+def test_where_only_we_allocate_nothing_has_a_position(policy: PlacementPolicy) -> None:
     """Names would bind us to a group for nothing."""
     alone = snapshot(node("n0", gpu(A100_80, mode=Mode.MIG)))
 
-    assert positions(choose(alone, pod(ask(8000)), terms=terms)) == [None]
+    assert positions(choose(alone, pod(ask(8000)), policy=policy)) == [None]
 
 
 def test_a_node_is_counted_as_it_was_last_known() -> None:
@@ -186,12 +186,12 @@ def test_names_stay_true_while_pods_come_and_go(
     """At any time all tenants of a GPU are of one group, each at the place that its name means."""
     table = shipped(generation)
     found, _ = table_and_board(table, A100_40)
-    terms, held = PlacementPolicy(geometries=table), list[Grant]()
+    policy, held = PlacementPolicy(geometries=table), list[Grant]()
     for memory, leaves in steps:
         if leaves and held:
             del held[memory % len(held)]
             continue
-        choice = choose(mig_snapshot(*held, product=A100_40), pod(ask(memory)), terms=terms)
+        choice = choose(mig_snapshot(*held, product=A100_40), pod(ask(memory)), policy=policy)
         if choice.assignment is not None:
             held += grants(choice)["main"]
         groups = {str(grant.position).rpartition("-")[0] for grant in held}

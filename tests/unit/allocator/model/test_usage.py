@@ -116,7 +116,7 @@ def test_each_part_has_a_holder() -> None:
 def test_a_ledger_counts_what_was_chosen() -> None:
     """What init and app containers share counts once; the rest is free for others."""
     first = ledger(SOFT)
-    found = assign(first, wanted(request=SHARING), terms=PlacementPolicy())
+    found = assign(first, wanted(request=SHARING), policy=PlacementPolicy())
     assert isinstance(found, Assignment)
     one = several("a", *found.containers)
 
@@ -125,7 +125,7 @@ def test_a_ledger_counts_what_was_chosen() -> None:
     assert [gpu.memory_promised for gpu in decoded.node.gpus] == [10000, 0]
     assert with_entry(first, one).node == decoded.node
     assert without_entries(decoded.node, [one]) == SOFT
-    other = assign(decoded, wanted("b", request=pod(ask(5000))), terms=PlacementPolicy())
+    other = assign(decoded, wanted("b", request=pod(ask(5000))), policy=PlacementPolicy())
     assert isinstance(other, Assignment)
     assert other.containers[0].grants[0].gpu == "GPU-n0-0"  # the fuller one
 
@@ -172,7 +172,7 @@ def test_a_promise_that_containers_share_is_kept(written: Stage) -> None:
     found = assign(
         ledger(SOFT, (sharing(written), busy)),
         wanted(request=SHARING, gpus=("GPU-n0-1",)),
-        terms=PlacementPolicy(),
+        policy=PlacementPolicy(),
     )
 
     assert isinstance(found, Assignment)
@@ -185,7 +185,7 @@ def test_an_instance_that_containers_share_is_kept() -> None:
     one = several("a", held(INIT, grant), held(APP, grant))
     request = pod(init(ask(8000, name="init")), ask(8000, name="app"), mode=Mode.MIG)
 
-    found = assign(ledger(CUT, (one,)), wanted(request=request), terms=PlacementPolicy())
+    found = assign(ledger(CUT, (one,)), wanted(request=request), policy=PlacementPolicy())
 
     assert isinstance(found, Assignment)
     assert found.containers == one.containers
@@ -195,7 +195,7 @@ def test_what_runs_at_once_is_still_too_much() -> None:
     """A promise to a sidecar and an app that exceeds the GPU does not stand."""
     request = pod(sidecar(ask(10000, name="init")), ask(10000, name="app"))
 
-    found = assign(ledger(SOFT, (sharing(),)), wanted(request=request), terms=PlacementPolicy())
+    found = assign(ledger(SOFT, (sharing(),)), wanted(request=request), policy=PlacementPolicy())
 
     assert isinstance(found, Assignment)
     assert {grant.gpu for c in found.containers for grant in c.grants} == {

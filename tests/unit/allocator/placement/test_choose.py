@@ -157,7 +157,7 @@ def test_a_preference_overrides() -> None:
     """Density takes the software share where MIG would withhold a little more."""
     there = snapshot(node("n0", gpu(mode=MIG, index=0), gpu(index=1)))
 
-    found = choose(there, pod(ask(4000)), terms=PlacementPolicy(prefer=Prefer.DENSITY))
+    found = choose(there, pod(ask(4000)), policy=PlacementPolicy(prefer=Prefer.DENSITY))
 
     assert gpus(found) == ["GPU-n0-1"]
 

@@ -32,40 +32,40 @@ def test_v1_containers_of_one_pod_never_share_a_slot() -> None:
 
 def test_v2_a_group_in_use_still_offers_its_other_profiles() -> None:
     """With the 1g of {3x2g, 1x1g} in use, a 2g of that group can be had."""
-    terms = only("group2=3x2g.20gb+1x1g.10gb")
+    policy = only("group2=3x2g.20gb+1x1g.10gb")
     there = one_mig_gpu(mig_grant("1g.10gb", 6, product=A100_80), product=A100_80)
 
-    found = choose(there, pod(ask(15000)), terms=terms)
+    found = choose(there, pod(ask(15000)), policy=policy)
 
     assert cuts(found)[0].startswith("2g.20gb")
 
 
 def test_v3_the_smallest_of_a_group_is_taken_first() -> None:
     """With a 2g in use, a small request takes the free 1g, not another 2g."""
-    terms = only("group2=3x2g.20gb+1x1g.10gb")
+    policy = only("group2=3x2g.20gb+1x1g.10gb")
     there = one_mig_gpu(mig_grant("2g.20gb", 0, product=A100_80), product=A100_80)
 
-    found = choose(there, pod(ask(8000)), terms=terms)
+    found = choose(there, pod(ask(8000)), policy=policy)
 
     assert cuts(found)[0].startswith("1g.10gb")
 
 
 def test_v3_a_larger_one_serves_when_the_group_has_no_small_one_left() -> None:
     """Where the site's groups leave only a 2g, a small request is not refused."""
-    terms = only("group2=3x2g.20gb+1x1g.10gb")
+    policy = only("group2=3x2g.20gb+1x1g.10gb")
     there = one_mig_gpu(mig_grant("1g.10gb", 6, product=A100_80), product=A100_80)
 
-    found = choose(there, pod(ask(8000)), terms=terms)
+    found = choose(there, pod(ask(8000)), policy=policy)
 
     assert cuts(found)[0].startswith("2g.20gb")
 
 
 def test_v4_an_emptied_gpu_has_no_geometry() -> None:
     """Instances that nobody holds bind nobody to their group."""
-    terms = only("group1=7x1g.10gb", "group3=2x3g.40gb")
+    policy = only("group1=7x1g.10gb", "group3=2x3g.40gb")
     there = one_mig_gpu(product=A100_80, instances=[("1g.10gb", i) for i in range(7)])
 
-    found = choose(there, pod(ask(30000)), terms=terms)
+    found = choose(there, pod(ask(30000)), policy=policy)
 
     assert cuts(found)[0].startswith("3g.40gb")
 
@@ -129,6 +129,6 @@ def test_v8_each_gpu_has_its_own_mode() -> None:
 
 def test_v9_group_names_may_contain_anything() -> None:
     """A dash in the name of a group is part of the name."""
-    found = choose(one_mig_gpu(product=A100_80), pod(ask(8000)), terms=only("group-1-a=7x1g.10gb"))
+    found = choose(one_mig_gpu(product=A100_80), pod(ask(8000)), policy=only("group-1-a=7x1g.10gb"))
 
     assert cuts(found)[0].startswith("1g.10gb")

@@ -39,9 +39,9 @@ def test_the_gpu_follows_the_policy(
     there: Snapshot, mode: Mode, *, packing: FillPolicy, expected: str
 ) -> None:
     """Binpack takes the busiest GPU that has room, spread the idle one, in either mode."""
-    terms = PlacementPolicy(packings=FillPolicies(node=BINPACK, gpu=packing))
+    policy = PlacementPolicy(packings=FillPolicies(node=BINPACK, gpu=packing))
 
-    assert gpus(choose(there, pod(ask(4000), mode=mode), terms=terms)) == [expected]
+    assert gpus(choose(there, pod(ask(4000), mode=mode), policy=policy)) == [expected]
 
 
 @pytest.mark.parametrize("mode", [Mode.HAMI_CORE, Mode.MIG])
@@ -50,9 +50,9 @@ def test_the_node_follows_the_policy(mode: Mode, *, packing: FillPolicy, expecte
     """The same for nodes, where the choice between them is ours."""
     make = soft if mode is Mode.HAMI_CORE else lambda index, held: cut(index, held // 10000)
     there = snapshot(node("busy", make(0, 20000)), node("idle", make(0, 0)))
-    terms = PlacementPolicy(packings=FillPolicies(node=packing, gpu=BINPACK))
+    policy = PlacementPolicy(packings=FillPolicies(node=packing, gpu=BINPACK))
 
-    found = choose(there, pod(ask(4000), mode=mode), terms=terms)
+    found = choose(there, pod(ask(4000), mode=mode), policy=policy)
 
     assert found.assignment is not None
     assert found.assignment.node == expected

@@ -181,7 +181,7 @@ def test_violations_are_those_of_the_scheduler_s_own_victims() -> None:
     index = cluster((TWO_GPUS, halves(a=3, b=3)))
     question = args(n0=offer(["b", "d"], violations=2))
 
-    answer = select_victims(index, preemptor(WHOLE), question, terms=PlacementPolicy())
+    answer = select_victims(index, preemptor(WHOLE), question, policy=PlacementPolicy())
 
     (found,) = answer.node_name_to_meta_victims.values()
     assert {meta.uid for meta in found.pods or ()} == {"c", "d"}

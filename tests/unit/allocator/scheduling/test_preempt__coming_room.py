@@ -133,7 +133,7 @@ def test_equals_find_room_in_any_order_when_the_last_victim_is_gone(
     index = cluster((nodes_of(2, name="n0"), there), nominees=waiting)
 
     for one in waiting:
-        found = filter_nodes(index, one, ["n0"], context=FilterContext(terms=PlacementPolicy()))
+        found = filter_nodes(index, one, ["n0"], context=FilterContext(policy=PlacementPolicy()))
         assert found.fitting == ["n0"]
 
 
@@ -147,7 +147,7 @@ def test_the_first_preemptor_waits_for_nobody_else_s_victim(*, gpu: int, priorit
     index = cluster((nodes_of(2, name="n0"), [slow]), nominees=[first, second])
 
     fit = [
-        filter_nodes(index, one, ["n0"], context=FilterContext(terms=PlacementPolicy())).fitting
+        filter_nodes(index, one, ["n0"], context=FilterContext(policy=PlacementPolicy())).fitting
         for one in (first, second)
     ]
 

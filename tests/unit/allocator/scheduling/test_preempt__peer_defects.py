@@ -132,7 +132,7 @@ def test_a_question_changes_nothing() -> None:
     wanted = preemptor(pod(ask(30000), mode=Mode.HAMI_CORE))
 
     first, second = (
-        select_victims(index, wanted, args(n0=offer(["p0"])), terms=PlacementPolicy())
+        select_victims(index, wanted, args(n0=offer(["p0"])), policy=PlacementPolicy())
         for _ in range(2)
     )
 

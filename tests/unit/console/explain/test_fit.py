@@ -79,8 +79,8 @@ def listed() -> ClusterView:
     known = machine("cut", register=encode_register(gpus.gpus))
     shipped = load_device_config(TABLE.read_text())
     assert isinstance(shipped, Loaded)
-    terms = PlacementPolicy(geometries=shipped.value.geometries)
-    configuration = Configuration(policy=terms)
+    policy = PlacementPolicy(geometries=shipped.value.geometries)
+    configuration = Configuration(policy=policy)
     return cluster_view(
         [gpu_node(gpus, [entry("tune-0", taken)])], [known], now=NOW, configuration=configuration
     )

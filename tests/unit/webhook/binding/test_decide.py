@@ -70,7 +70,7 @@ def result(
     """Return the Binding of a pod as it goes on when it was promised something on *node*."""
     found = wish(written, node, **(brought or {}))
     at = ledger(node)
-    assignment = assign(at, found.wanted, terms=PlacementPolicy())
+    assignment = assign(at, found.wanted, policy=PlacementPolicy())
     assert isinstance(assignment, Assignment), assignment
     promise = Commit(
         bind=found,

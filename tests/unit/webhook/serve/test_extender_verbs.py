@@ -52,7 +52,7 @@ def extender(writer: Writer | None = None, *, bind: bool = True) -> Extender:
         index=lambda: index,
         read=lambda raw: unbound_pod(raw, VOCABULARIES),
         settings=lambda: Settings(extender_bind=bind),
-        circumstances=lambda _: FilterContext(terms=PlacementPolicy()),
+        circumstances=lambda _: FilterContext(policy=PlacementPolicy()),
         writer=writer,
     )
 
