@@ -147,9 +147,9 @@ def our_extender(fleet: ChangingFleet) -> Extender:
     circumstances = FilterContext(policy=PlacementPolicy())
     return Extender(
         index=fleet.index,
-        read=lambda raw: unbound_pod(raw, VOCABULARIES),
+        read_pod=lambda raw: unbound_pod(raw, VOCABULARIES),
         settings=lambda: DEFAULTS,
-        circumstances=lambda _: circumstances,
+        context_of=lambda _: circumstances,
     )
 
 

@@ -51,8 +51,8 @@ class Scene:
         clock = Clock(monotonic=lambda: self.now, wall=lambda: NOON, random=lambda: 0)
         binder = BindingHandler(
             calls=self.server,
-            around=lambda _: around,
-            reserved=lambda _: frozenset(),
+            context_of=lambda _: around,
+            nodes_with_entry=lambda _: frozenset(),
             clock=clock,
         )
         pods = Pods()
@@ -62,9 +62,9 @@ class Scene:
             caches=Caches(
                 pods=pods,
                 ledgers=lambda: {"n0": parse_ledger(self.server.gpu_node)},
-                around=lambda _: around,
+                context_of=lambda _: around,
             ),
-            tell=self.events.append,
+            record_event=self.events.append,
             remember=self.records.append,
             clock=clock,
         )

@@ -40,8 +40,8 @@ class Unmoved(GpuNodeController):
 
 
 class _Hurried(CommitQueues):
-    async def ledger(self, node: str) -> Ledger | None:
-        return self.ledgers(node) or await super().ledger(node)
+    async def read_ledger(self, node: str) -> Ledger | None:
+        return self.cached_ledger(node) or await super().read_ledger(node)
 
 
 class Rash(BindingHandler):
@@ -51,8 +51,8 @@ class Rash(BindingHandler):
         super().__post_init__()
         self._queues = _Hurried(
             calls=self.calls,
-            ledgers=self.ledgers,
-            stands=self.stands,
+            cached_ledger=self.cached_ledger,
+            is_current=self.is_current,
             clock=self.clock,
             patience=self.patience,
         )
@@ -61,7 +61,7 @@ class Rash(BindingHandler):
 class Moody(BindingHandler):
     """Refuses about every second time."""
 
-    async def promise(self, wish: BindRequest, around: AdmissionContext) -> Outcome:
+    async def commit(self, wish: BindRequest, around: AdmissionContext) -> Outcome:
         if self.clock.random() < 0.5:
             return conflict("not now")
-        return await super().promise(wish, around)
+        return await super().commit(wish, around)

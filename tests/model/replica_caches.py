@@ -60,9 +60,9 @@ class Sight:
         self.nominees = NominatedPods(self.clock)
         self.extender = Extender(
             index=self.index,
-            read=lambda raw: unbound_pod(raw, VOCABULARIES),
+            read_pod=lambda raw: unbound_pod(raw, VOCABULARIES),
             settings=lambda: DEFAULTS,
-            circumstances=self.circumstances,
+            context_of=self.circumstances,
         )
         watch = SharedInformer(PODS, clock=self.clock)
         self.pods.follow(watch)

@@ -114,11 +114,11 @@ def replica(world: World, wiring: Wiring, fault: Fault, *, around: AdmissionCont
     inventory, events = sight.inventory, list[Event]()
     binder = fault.binder(
         calls=calls,
-        around=lambda _: around,
-        reserved=inventory.nodes_with_entry,
-        pods=sight.pending.pod,
-        ledgers=inventory.ledger,
-        stands=inventory.is_current,
+        context_of=lambda _: around,
+        nodes_with_entry=inventory.nodes_with_entry,
+        cached_pod=sight.pending.pod,
+        cached_ledger=inventory.ledger,
+        is_current=inventory.is_current,
         clock=clock,
     )
     return Replica(
@@ -134,8 +134,8 @@ def replica(world: World, wiring: Wiring, fault: Fault, *, around: AdmissionCont
         late=fault.late(
             calls=calls,
             binder=binder,
-            caches=Caches(pods=sight.pods, ledgers=inventory.ledgers, around=lambda _: around),
-            tell=events.append,
+            caches=Caches(pods=sight.pods, ledgers=inventory.ledgers, context_of=lambda _: around),
+            record_event=events.append,
             clock=clock,
         ),
         sight=sight,

@@ -139,15 +139,15 @@ def undying(raw: bytes) -> SchedulingPod:
 class Wet(BindingHandler):
     """Commits in dry runs too."""
 
-    async def _commit(self, wish: BindRequest, around: AdmissionContext) -> Outcome:
-        return await self.promise(wish, around)
+    async def _commit_or_preview(self, wish: BindRequest, around: AdmissionContext) -> Outcome:
+        return await self.commit(wish, around)
 
 
 class Coreless(BindingHandler):
     """Does not add up the cores that others were promised."""
 
     def __post_init__(self) -> None:
-        known, self.ledgers = self.ledgers, lambda name: without_cores(known(name))
+        known, self.cached_ledger = self.cached_ledger, lambda name: without_cores(known(name))
         super().__post_init__()
 
 

@@ -58,7 +58,9 @@ values: st.SearchStrategy[Any] = st.recursive(
 def answer(body: bytes) -> tuple[Json | None, int]:
     """Return the response, if the body was a review at all, and how many entries there are."""
     server = LedgerServer(pods={"p": stored(ASKING)})
-    binder = BindingHandler(calls=server, around=lambda _: AROUND, reserved=lambda _: frozenset())
+    binder = BindingHandler(
+        calls=server, context_of=lambda _: AROUND, nodes_with_entry=lambda _: frozenset()
+    )
     try:
         response = answered(asyncio.run(binder.bind(body)))
     except NotAReviewError:

@@ -91,9 +91,9 @@ def extender() -> Extender:
 
     return Extender(
         index=lambda: index,
-        read=lambda raw: unbound_pod(raw, VOCABULARIES),
+        read_pod=lambda raw: unbound_pod(raw, VOCABULARIES),
         settings=lambda: Settings(extender_bind=True),
-        circumstances=lambda _: CIRCUMSTANCES,
+        context_of=lambda _: CIRCUMSTANCES,
         writer=NoServer(),
     )
 

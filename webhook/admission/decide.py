@@ -41,12 +41,12 @@ def decide(pod: Pod, context: AdmissionContext) -> Outcome:
 def _without_request(pod: Pod) -> Outcome:
     """Hide GPUs from a pod that asks for none; refuse forged grants."""
     findings = list(tenant_checks.annotations(pod))
-    everyone = container_refs(pod)
-    for container in everyone:
+    refs = container_refs(pod)
+    for container in refs:
         findings += tenant_checks.container(tenant_checks.CheckedContainer(container, Column.VOID))
     if refusal := findings_of(findings):
         return Refused(refusal)
-    changes = tuple(change for container in everyone if (change := blind(container)) is not None)
+    changes = tuple(change for container in refs if (change := blind(container)) is not None)
     return GpusHidden(intent=Intent(containers=changes)) if changes else Untouched()
 
 
@@ -131,13 +131,13 @@ def _rewrite(
 
 
 def _asking_resources(
-    everyone: Sequence[ContainerRef], request: PodRequest, vocabulary: Vocabulary
+    refs: Sequence[ContainerRef], request: PodRequest, vocabulary: Vocabulary
 ) -> dict[str, dict[str, str]]:
     """Return the resources of each asking container as they stand."""
     asking = {container.name for container in request.containers}
     return {
-        ref.container.name: reinvocation.visible(ref.container, vocabulary)
-        for ref in everyone
+        ref.container.name: reinvocation.visible_resources(ref.container, vocabulary)
+        for ref in refs
         if ref.container.name in asking
     }
 

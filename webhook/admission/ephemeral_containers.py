@@ -20,8 +20,8 @@ _KIND: Final = "ephemeralContainers"
 def decide(pod: Pod, before: Pod | None, context: AdmissionContext) -> Outcome:
     """Judge the ephemeral containers that *pod* has and *before* had not; old ones are fixed."""
     known = {c.name for c in (before.spec.ephemeral_containers or ())} if before else set()
-    everyone = container_refs_of(_KIND, pod.spec.ephemeral_containers or ())
-    added = [container for container in everyone if container.container.name not in known]
+    refs = container_refs_of(_KIND, pod.spec.ephemeral_containers or ())
+    added = [container for container in refs if container.container.name not in known]
     shares = any(
         _asks(c, context) for c in (*pod.spec.containers, *(pod.spec.init_containers or ()))
     )

@@ -37,7 +37,7 @@ def _in_base32(digest: bytes) -> str:
     return "".join([_PAIRS[number >> shift & 1023] for shift in (40, 30, 20, 10, 0)])
 
 
-def visible(container: Container, vocabulary: Vocabulary) -> dict[str, str]:
+def visible_resources(container: Container, vocabulary: Vocabulary) -> dict[str, str]:
     """Return the vocabulary's resources as they stand in *container*, slot included."""
     resources = container.resources
     shown: dict[str, str] = {}

@@ -60,26 +60,26 @@ class BindingHandler:
     """
 
     calls: ApiClient
-    around: Callable[[str], AdmissionContext]  # by namespace
+    context_of: Callable[[str], AdmissionContext]  # by namespace
     # The nodes with an entry for a pod uid, as far as is known: it bounds waste, never safety.
-    reserved: Callable[[str], frozenset[str]]
+    nodes_with_entry: Callable[[str], frozenset[str]]
     # A cached pod by namespace and name, if it has no node.
-    pods: Callable[[str, str], LivePod | None] = lambda _namespace, _name: None
+    cached_pod: Callable[[str, str], LivePod | None] = lambda _namespace, _name: None
     # A cached ledger by node.
-    ledgers: Callable[[str], Ledger | None] = lambda _: None
+    cached_ledger: Callable[[str], Ledger | None] = lambda _: None
     # Whether a ledger's status is of its Node as it runs now, as far as is known.
-    stands: Callable[[Ledger], bool] = lambda _: True
+    is_current: Callable[[Ledger], bool] = lambda _: True
     # Takes the record of each bind of a pod that asks for vGPU.
     remember: Callable[[Mapping[str, Any]], None] = lambda _: None
     # Learns demand: the pod's uid, what it asked for, and whether the node was full.
-    arrived: Callable[[str, PodRequest, bool], None] = lambda _uid, _request, _failed: None
+    learn_arrival: Callable[[str, PodRequest, bool], None] = lambda _uid, _request, _failed: None
     # Takes a pod's uid and the refusal's text where its node has nothing for it.
-    denied: Callable[[str, str], None] = lambda _uid, _text: None
+    note_refusal: Callable[[str, str], None] = lambda _uid, _text: None
     # Counts the decision and the code of its reason.
-    counted: Callable[[str, str], None] = lambda _decision, _reason: None
+    count_decision: Callable[[str, str], None] = lambda _decision, _reason: None
     # Takes the seconds that any bind took.
-    took: Callable[[float], None] = lambda _: None
-    underway: AssumedPods = field(default_factory=AssumedPods)  # pods being bound
+    observe_seconds: Callable[[float], None] = lambda _: None
+    assumed_pods: AssumedPods = field(default_factory=AssumedPods)  # pods being bound
     clock: Clock = SYSTEM
     patience: float = PATIENCE
     _queues: CommitQueues = field(init=False)
@@ -88,8 +88,8 @@ class BindingHandler:
         """Make the queues of all nodes."""
         self._queues = CommitQueues(
             calls=self.calls,
-            ledgers=self.ledgers,
-            stands=self.stands,
+            cached_ledger=self.cached_ledger,
+            is_current=self.is_current,
             clock=self.clock,
             patience=self.patience,
         )
@@ -118,16 +118,16 @@ class BindingHandler:
     def _answer(self, bound: BindingReview, outcome: NoRequest | Outcome, seconds: float) -> bytes:
         """Answer, record and count the decision; a dry run is only answered."""
         request = bound.request
-        self.took(seconds)
+        self.observe_seconds(seconds)
         if isinstance(outcome, NoRequest):
-            ops = strip_reserved(bound.binding, self.around(bound.namespace).vocabularies)
+            ops = strip_reserved(bound.binding, self.context_of(bound.namespace).vocabularies)
             return allow(request.uid, operations=ops)
         now = self.clock.wall()
         if not request.dry_run:
             at = now.isoformat(timespec="milliseconds")
             circumstances = BindTiming(at=at, seconds=round(seconds, 6))
             self.remember(record(bound, outcome, circumstances))
-            self.counted(*decision_labels(outcome))
+            self.count_decision(*decision_labels(outcome))
         if isinstance(outcome, Refusal | Denied):
             return refuse(request.uid, _refusal(outcome))
         ops = (
@@ -138,11 +138,11 @@ class BindingHandler:
         return allow(request.uid, operations=ops)
 
     async def _decide(self, bound: BindingReview) -> NoRequest | Outcome:
-        context = self.around(bound.namespace)
-        live = self.pods(bound.namespace, bound.pod)
+        context = self.context_of(bound.namespace)
+        live = self.cached_pod(bound.namespace, bound.pod)
         if live is None or not cache_suffices(bound, live, context):
             try:
-                live = await self._pod(bound)
+                live = await self._read_pod(bound)
             except UnreadablePodError as error:
                 return unreadable_denial(bound.namespace, bound.pod, error)
         if live is None:
@@ -151,51 +151,51 @@ class BindingHandler:
         judged = judge(bound, live, context)
         if not isinstance(judged, BindRequest):
             return judged
-        outcome = await self._commit(judged, context)
+        outcome = await self._commit_or_preview(judged, context)
         # A full node is a failed attempt; one that could never serve says nothing of demand.
         full = isinstance(outcome, Denied) and outcome.refusal.code == CONFLICT
         if not bound.request.dry_run and (full or isinstance(outcome, Commit)):
-            self.arrived(live.uid, judged.wanted.request, full)
+            self.learn_arrival(live.uid, judged.wanted.request, full)
         if not bound.request.dry_run and isinstance(outcome, Refusal | Denied):
-            self.denied(live.uid, _refusal(outcome).message)
+            self.note_refusal(live.uid, _refusal(outcome).message)
         return outcome
 
-    async def _pod(self, bound: BindingReview) -> LivePod | None:
+    async def _read_pod(self, bound: BindingReview) -> LivePod | None:
         try:
             path = f"/api/v1/namespaces/{bound.namespace}/pods/{bound.pod}"
             return live_pod(await self.calls.get(path, timeout=self.patience))
         except NotFoundError:
             return None
 
-    async def _commit(self, bind: BindRequest, context: AdmissionContext) -> Outcome:
+    async def _commit_or_preview(self, bind: BindRequest, context: AdmissionContext) -> Outcome:
         """Commit, or return why not; a dry run commits nothing (docs/design.md, commit rule 7)."""
-        others = self.reserved(bind.live.uid)
+        others = self.nodes_with_entry(bind.live.uid)
         if too_many(bind, others) is not None:  # so far as a cache can say
-            others = await self._promising_nodes(bind.live.uid, others - {bind.bound.node})
+            others = await self._read_nodes_with_entry(bind.live.uid, others - {bind.bound.node})
         refusal = too_many(bind, others)
         if refusal is not None:
             return refusal
         if not bind.bound.request.dry_run:
-            return await self.promise(bind, context)
+            return await self.commit(bind, context)
         return await self._queues.preview(bind, context)
 
-    async def promise(self, bind: BindRequest, context: AdmissionContext) -> Outcome:
+    async def commit(self, bind: BindRequest, context: AdmissionContext) -> Outcome:
         """Commit what the node of *bind* has for it, or say why it has nothing."""
-        pod, outcome = _on_its_way(bind), None
-        self.underway.begin(pod)
+        pod, outcome = _assumed_pod(bind), None
+        self.assumed_pods.begin(pod)
         try:
-            outcome = await self._queues.promise(bind, context)
+            outcome = await self._queues.commit(bind, context)
         finally:
-            self.underway.end(pod, promised=isinstance(outcome, Commit))
+            self.assumed_pods.end(pod, promised=isinstance(outcome, Commit))
         return outcome
 
-    async def _promising_nodes(self, uid: str, nodes: Iterable[str]) -> frozenset[str]:
+    async def _read_nodes_with_entry(self, uid: str, nodes: Iterable[str]) -> frozenset[str]:
         """Return those of *nodes* that promise something to pod *uid*, past all caches."""
-        ledgers = await asyncio.gather(*map(self._queues.ledger, nodes))
+        ledgers = await asyncio.gather(*map(self._queues.read_ledger, nodes))
         return frozenset(one.name for one in ledgers if one is not None and one.entry(uid))
 
 
-def _on_its_way(bind: BindRequest) -> SchedulingPod:
+def _assumed_pod(bind: BindRequest) -> SchedulingPod:
     bound = bind.bound
     return SchedulingPod(
         uid=bind.live.uid,

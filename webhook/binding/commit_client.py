@@ -70,16 +70,16 @@ class CommitQueues:
     """The queues of all nodes."""
 
     calls: ApiClient
-    ledgers: Callable[[str], Ledger | None]  # a cached ledger by node
+    cached_ledger: Callable[[str], Ledger | None]  # a cached ledger by node
     # Whether a ledger's status is of its Node as it runs now, as far as is known.
-    stands: Callable[[Ledger], bool]
+    is_current: Callable[[Ledger], bool]
     clock: Clock
     patience: float = PATIENCE
     _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(TURNS))
     _queues: dict[str, _CommitQueue] = field(default_factory=dict)
     _pauses: dict[str, float] = field(default_factory=dict)  # by node, its end; the oldest first
 
-    async def promise(self, bind: BindRequest, context: AdmissionContext) -> Outcome:
+    async def commit(self, bind: BindRequest, context: AdmissionContext) -> Outcome:
         """Commit what the node of *bind* has for it, or say why it has nothing.
 
         Raises :class:`LateError` where its turn does not come in time.
@@ -100,16 +100,16 @@ class CommitQueues:
         """Say what :meth:`promise` would, and commit nothing."""
         waiting_bind = _WaitingBind(bind, context, deadline=inf)
         queue = _CommitQueue(bind.bound.node, waiting=[waiting_bind])
-        await self._serve(queue, await self.ledger(queue.node), dry=True)
+        await self._serve(queue, await self.read_ledger(queue.node), dry=True)
         return _outcome_of(waiting_bind)
 
-    async def ledger(self, node: str) -> Ledger | None:
+    async def read_ledger(self, node: str) -> Ledger | None:
         """Read a node's ledger past all caches."""
         try:
             raw = await self.calls.get(f"{GPU_NODES}/{node}", timeout=self.patience)
         except NotFoundError:
             return None
-        return _read(raw)
+        return _parse(raw)
 
     async def _wait_served(self, queue: _CommitQueue, waiting_bind: _WaitingBind) -> None:
         """Wait in the queue until *waiting_bind* is served, by this task or another."""
@@ -142,11 +142,13 @@ class CommitQueues:
     async def _take_turn(self, queue: _CommitQueue) -> None:
         """Serve the queue on the cached ledger, and the rest on a fresh read."""
         async with self._turns:
-            known = _read(queue.last_written) if queue.last_written else self.ledgers(queue.node)
+            known = (
+                _parse(queue.last_written) if queue.last_written else self.cached_ledger(queue.node)
+            )
             if known is None or not await self._serve(queue, known, certain=False):
-                await self._serve(queue, await self.ledger(queue.node))
+                await self._serve(queue, await self.read_ledger(queue.node))
 
-    def _open(self, queue: _CommitQueue) -> list[_WaitingBind]:
+    def _due_binds(self, queue: _CommitQueue) -> list[_WaitingBind]:
         """Return who is to be served; a pod's second bind finds the first one's entry later."""
         now = self.clock.monotonic()
         binds = [
@@ -165,15 +167,15 @@ class CommitQueues:
 
         Says whether nobody of them has to wait for another attempt.
         """
-        binds = self._open(queue)
+        binds = self._due_binds(queue)
         if ledger is None or not binds:
-            _turn_away(binds)
+            _answer_without_ledger(binds)
             return True
         known = binds[0].context.snapshot.nodes.get(queue.node)
         ledger = replace(
             ledger,
             # A Node that is back takes nothing before its agent has accounted for it.
-            inventory=ledger.inventory if self.stands(ledger) else "",
+            inventory=ledger.inventory if self.is_current(ledger) else "",
             node=keep_volcano_positions(ledger.node, known),
         )
         results = decide_batch(
@@ -182,14 +184,14 @@ class CommitQueues:
             self.clock.wall(),
         )
         entries = [result.entry for result in results if isinstance(result, Commit)]
-        if entries and not dry and not await self._commit(queue, ledger, entries):
+        if entries and not dry and not await self._write(queue, ledger, entries):
             return False
         for waiting_bind, result in zip(binds, results, strict=True):
             if certain or isinstance(result, Commit):
                 waiting_bind.outcome = result
         return all(waiting_bind.outcome is not None for waiting_bind in binds)
 
-    async def _commit(self, queue: _CommitQueue, ledger: Ledger, entries: Sequence[Entry]) -> bool:
+    async def _write(self, queue: _CommitQueue, ledger: Ledger, entries: Sequence[Entry]) -> bool:
         """Commit *entries*; false where the ledger had moved."""
         path, ops = f"{GPU_NODES}/{queue.node}", commit_all(ledger, entries)
         queue.last_written = b""
@@ -201,7 +203,7 @@ class CommitQueues:
         return True
 
 
-def _turn_away(binds: Iterable[_WaitingBind]) -> None:
+def _answer_without_ledger(binds: Iterable[_WaitingBind]) -> None:
     """Answer for a node without a GPUNode."""
     for waiting_bind in binds:
         upstream = waiting_bind.context.settings.node_agent is NodeAgent.UPSTREAM
@@ -209,7 +211,7 @@ def _turn_away(binds: Iterable[_WaitingBind]) -> None:
         waiting_bind.outcome = ServedUpstream() if upstream else forbidden(text)
 
 
-def _read(raw: bytes) -> Ledger:
+def _parse(raw: bytes) -> Ledger:
     return parse_ledger_text(raw)[0]
 
 

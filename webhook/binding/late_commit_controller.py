@@ -44,20 +44,20 @@ AFTER: Final = 60.0  # seconds
 class PodsWithoutGpuNode:
     """Remembers since when each pod has been stranded, for as long as it is."""
 
-    def __init__(self, tell: Callable[[PodSummary, str], None], clock: Clock) -> None:
+    def __init__(self, report: Callable[[PodSummary, str], None], clock: Clock) -> None:
         """Let *tell* tell each pod why."""
-        self._tell = tell
+        self._report = report
         self._clock = clock
         self._since: dict[str, float] = {}  # monotonic seconds by uid; infinite once it was told
 
-    def know(self, pods_and_lacks: Mapping[str, tuple[PodSummary, str]]) -> None:
+    def update(self, pods_and_lacks: Mapping[str, tuple[PodSummary, str]]) -> None:
         """Take all pods that are stranded now by uid, each with what its node lacks."""
         now = self._clock.monotonic()
         self._since = {uid: self._since.get(uid, now) for uid in pods_and_lacks}
         for uid, (pod, why) in pods_and_lacks.items():
             if now - self._since[uid] >= AFTER:
                 self._since[uid] = inf
-                self._tell(pod, why)
+                self._report(pod, why)
 
 
 USER: Final = "vgpu-admission"  # in the record of a bind that nobody asked us about
@@ -70,17 +70,17 @@ class Caches:
 
     pods: Pods
     ledgers: Callable[[], Mapping[str, Ledger] | None]
-    around: Callable[[str], AdmissionContext]
+    context_of: Callable[[str], AdmissionContext]
 
 
 @dataclass(slots=True, kw_only=True)
 class LateCommitController:
-    """Any number may run, one at a time is enough; ``tell`` takes Events, ``remember`` records."""
+    """Commits for pods that were bound past the hook. Several may run; one is enough."""
 
     calls: ApiClient
     binder: BindingHandler
     caches: Caches
-    tell: Callable[[Event], None] = lambda _: None
+    record_event: Callable[[Event], None] = lambda _: None
     remember: Callable[[Mapping[str, Any]], None] = lambda _: None
     clock: Clock = SYSTEM
     _missing: frozenset[str] = frozenset()
@@ -143,20 +143,20 @@ class LateCommitController:
                     stranded[pod.uid] = pod, ledger.closed
             elif pod.assignment_json and ledger.entry(pod.uid) is not None:
                 self._fine[pod.uid] = pod, ledger
-            elif pod.requests_gpus(self.caches.around(pod.namespace).vocabularies):
+            elif pod.requests_gpus(self.caches.context_of(pod.namespace).vocabularies):
                 without_entry.append((pod, ledger.resource_version))
-        self._stranded.know(stranded)
+        self._stranded.update(stranded)
         return without_entry
 
     def _report_stranded(self, pod: PodSummary, why: str) -> None:
         """Say what the node of *pod* lacks; without a GPUNode another plugin may serve it."""
-        context = self.caches.around(pod.namespace)
+        context = self.caches.context_of(pod.namespace)
         upstream = context.settings.node_agent is NodeAgent.UPSTREAM
         if not pod.requests_gpus(context.vocabularies) or (upstream and not why):
             return
         why = why or "it has no GPUs known to vgpu-admission"
         note = f"bound without vgpu-admission, has no entry on node {quote(pod.node)}: {why}"
-        self.tell(_event(pod, "VgpuUnpromised", note=note))
+        self.record_event(_event(pod, "VgpuUnpromised", note=note))
 
     async def commit(self, pod: PodSummary) -> bool:
         """Commit the entry of *pod* and annotate it; return whether nothing is left to do."""
@@ -177,7 +177,7 @@ class LateCommitController:
             return self._report_refusal(pod, conflict(_UNREAD), started=live.started)
         if ledger.entry(pod.uid) is not None and has_assignment(live):
             return True
-        context = self.caches.around(pod.namespace)
+        context = self.caches.context_of(pod.namespace)
         judged = judge(as_bound(pod, USER), as_unbound(live), context)
         if isinstance(judged, Refusal | Denied):
             return self._report_refusal(pod, judged, started=live.started)
@@ -192,7 +192,7 @@ class LateCommitController:
     async def _commit_claim(
         self, pod: PodSummary, claim: LateClaim, context: AdmissionContext
     ) -> bool:
-        outcome = await self.binder.promise(claim.bind, context)
+        outcome = await self.binder.commit(claim.bind, context)
         if isinstance(outcome, Commit):
             written = claim.bind.live.pod.metadata.annotations or {}
             added = late_annotations(outcome, written)
@@ -200,7 +200,7 @@ class LateCommitController:
             changes = {"metadata": {"uid": pod.uid, "annotations": added}}
             await self.calls.merge_patch(path, changes)
             self._record(claim, outcome)
-            self.tell(_event(pod, "VgpuAssigned", note=_WAYS[claim.how]))
+            self.record_event(_event(pod, "VgpuAssigned", note=_WAYS[claim.how]))
             return True
         if isinstance(outcome, Refusal | Denied):
             return self._report_refusal(pod, outcome, started=claim.bind.live.started)
@@ -210,7 +210,7 @@ class LateCommitController:
         refusal = why.refusal if isinstance(why, Denied) else why
         so = "has no entry" if started else "so it does not start"
         note = f"bound without vgpu-admission, {so}: {refusal.message}"
-        self.tell(_event(pod, "VgpuUnpromised", note=note))
+        self.record_event(_event(pod, "VgpuUnpromised", note=note))
         return False
 
     def _record(self, claim: LateClaim, outcome: Commit) -> None:

@@ -89,22 +89,19 @@ class CachedPodDecoder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtenderService:
-    """What the extender works with; ``around`` returns the surroundings of a namespace.
-
-    ``mutual`` serves it where callers must be known. ``took`` takes each verb that was answered,
-    and how many seconds that took. ``underway`` knows who is being bound here.
-    """
+    """What the extender works with."""
 
     client: Client
     inventory: Inventory
-    around: Callable[[str], AdmissionContext]
+    context_of: Callable[[str], AdmissionContext]  # by namespace
     events: Recorder
-    mutual: ServingPair | None = None
-    took: extender_routes.Took = extender_routes.ignore_timing
+    mutual: ServingPair | None = None  # serves where callers need a client certificate
+    # Takes each verb that was answered, and the seconds that this took.
+    observe: extender_routes.Observe = extender_routes.ignore_timing
     nominees: NominatedPods = field(default_factory=NominatedPods)
-    underway: AssumedPods = field(default_factory=AssumedPods)
-    forecast: Projection = field(default_factory=Projection)
-    judges: ClassFilterCache = field(default_factory=ClassFilterCache)
+    assumed_pods: AssumedPods = field(default_factory=AssumedPods)
+    projection: Projection = field(default_factory=Projection)
+    class_filters: ClassFilterCache = field(default_factory=ClassFilterCache)
 
     def follow(self, watch: SharedInformer) -> None:
         """Take part in a watch of all pods, without which nobody is ranked beside others."""
@@ -122,17 +119,17 @@ class ExtenderService:
         if listen is None:
             yield
             return
-        near = loopback(listen.host) and self.mutual is None
-        binds = near or self.mutual is not None
-        attendant = self._attendant()
-        start(attendant.run(), "attendant")
-        extender = self._extender(attendant, binds=binds)
+        plain_http = loopback(listen.host) and self.mutual is None
+        binds = plain_http or self.mutual is not None
+        unschedulable_controller = self._unschedulable_controller()
+        start(unschedulable_controller.run(), "attendant")
+        extender = self._extender(unschedulable_controller, binds=binds)
         async with serve_app(
-            extender_routes.app(extender, self.took),
+            extender_routes.app(extender, self.observe),
             replace(listen, largest=extender_routes.LARGEST_AT_ONCE),
-            context=None if near else self.mutual.context if self.mutual else context,
+            context=None if plain_http else self.mutual.context if self.mutual else context,
             drain=drain,
-            at_once=extender_routes.immediate_answers(extender, self.took),
+            at_once=extender_routes.immediate_answers(extender, self.observe),
         ) as port:
             log.info("serving the scheduler extender", port=port, binds=binds)
             yield
@@ -140,16 +137,16 @@ class ExtenderService:
     def _extender(self, attendant: UnschedulableController, *, binds: bool) -> Extender:
         return Extender(
             index=self.inventory.index,
-            beside=self._with_assumed,
-            read=CachedPodDecoder(lambda: self.inventory.vocabularies),
+            with_nominated=self._with_assumed,
+            read_pod=CachedPodDecoder(lambda: self.inventory.vocabularies),
             settings=lambda: self.inventory.settings,
-            circumstances=self._circumstances,
-            waiting=attendant.enqueue,
-            expect=self.underway.expect,
+            context_of=self._circumstances,
+            note_unschedulable=attendant.enqueue,
+            note_assumed=self.assumed_pods.expect,
             writer=self.client if binds else None,
         )
 
-    def _attendant(self) -> UnschedulableController:
+    def _unschedulable_controller(self) -> UnschedulableController:
         return UnschedulableController(
             self.client,
             self.events,
@@ -158,32 +155,32 @@ class ExtenderService:
         )
 
     def _with_assumed(self, index: Index, *, hinted: bool = False) -> Index:
-        return self.underway.with_assumed(self.nominees.with_nominations(index, hinted=hinted))
+        return self.assumed_pods.with_assumed(self.nominees.with_nominations(index, hinted=hinted))
 
     def _decode_watched(self, raw: bytes) -> SchedulingPod:
         return watched_pod(raw, self.inventory.vocabularies)
 
     def _circumstances(self, pod: SchedulingPod) -> FilterContext:
-        context = self.around(pod.namespace)
+        context = self.context_of(pod.namespace)
         return FilterContext(
             policy=context.policy,
             own_nodes=self.inventory.nodes_with_entry(pod.uid),
             closed_world=context.settings.node_agent is NodeAgent.OURS,
-            projection=self.forecast,
-            filters=self.judges,
+            projection=self.projection,
+            filters=self.class_filters,
         )
 
 
-def extender_service(means: LeaderContext, mutual: ServingPair | None) -> ExtenderService:
+def extender_service(leader: LeaderContext, mutual: ServingPair | None) -> ExtenderService:
     """Return the extender that stands beside admission, over what the ledger's duties work with."""
     return ExtenderService(
-        client=means.client,
-        inventory=means.inventory,
-        around=means.around,
-        events=means.events,
+        client=leader.client,
+        inventory=leader.inventory,
+        context_of=leader.context_of,
+        events=leader.events,
         mutual=mutual,
-        took=means.metrics.observe_answer,
-        underway=means.binder.underway,
+        observe=leader.metrics.observe_answer,
+        assumed_pods=leader.binder.assumed_pods,
     )
 
 
@@ -221,7 +218,7 @@ async def run(options: ExtenderOptions) -> None:
         steering = ExtenderService(
             client=client,
             inventory=inventory,
-            around=lambda namespace: view_of(inventory, namespace).around,
+            context_of=lambda namespace: view_of(inventory, namespace).around,
             events=events,
         )
         pods = SharedInformer(PODS)

@@ -21,7 +21,7 @@ PREFIXES: Final = ("/extender", "/gpushare-scheduler")  # ours, and that of gpus
 LARGEST_BODY: Final = 32 * 1024 * 1024  # some thousand whole nodes
 LARGEST_AT_ONCE: Final = 1024 * 1024  # the names of some ten thousand; callers are few and known
 Question = Callable[[bytes], bytes]
-Took = Callable[[str, float], None]
+Observe = Callable[[str, float], None]
 log = structlog.get_logger(__name__)
 
 
@@ -29,12 +29,14 @@ def ignore_timing(_verb: str, _seconds: float) -> None:
     """Take no note of how long an answer took."""
 
 
-def immediate_answers(extender: Extender, took: Took = ignore_timing) -> Mapping[bytes, AtOnce]:
+def immediate_answers(
+    extender: Extender, observe: Observe = ignore_timing
+) -> Mapping[bytes, AtOnce]:
     """Return what answers names under the usual prefixes without a detour.
 
-    *took* takes each verb, and how many seconds its answer took.
+    *observe* takes each verb, and the seconds that its answer took.
     """
-    questions = _questions(extender, took)
+    questions = _questions(extender, observe)
     return {
         f"{prefix}/{verb}".encode(): partial(_answer, question)
         for prefix in PREFIXES
@@ -42,9 +44,9 @@ def immediate_answers(extender: Extender, took: Took = ignore_timing) -> Mapping
     }
 
 
-def app(extender: Extender, took: Took = ignore_timing) -> Starlette:
+def app(extender: Extender, observe: Observe = ignore_timing) -> Starlette:
     """Return the application that serves *extender*."""
-    questions = _questions(extender, took)
+    questions = _questions(extender, observe)
 
     async def handle(request: Request) -> Response:
         body = await _body(request)
@@ -54,7 +56,7 @@ def app(extender: Extender, took: Took = ignore_timing) -> Starlette:
         if verb == "bind":
             began = perf_counter()
             status, answer = await _answer_bind(extender.bind(body))
-            took(verb, perf_counter() - began)
+            observe(verb, perf_counter() - began)
         else:
             status, answer = _answer(questions[verb], body)
         kind = "application/json" if status == _OK else "text/plain"
@@ -69,20 +71,20 @@ def app(extender: Extender, took: Took = ignore_timing) -> Starlette:
 _OK: Final = 200
 
 
-def _questions(extender: Extender, took: Took) -> Mapping[str, Question]:
+def _questions(extender: Extender, observe: Observe) -> Mapping[str, Question]:
     questions: dict[str, Question] = {
         "filter": extender.filter,
         "prioritize": extender.prioritize,
         "preempt": extender.preempt,
     }
-    return {verb: _with_timing(verb, question, took) for verb, question in questions.items()}
+    return {verb: _with_timing(verb, question, observe) for verb, question in questions.items()}
 
 
-def _with_timing(verb: str, question: Question, took: Took) -> Question:
+def _with_timing(verb: str, question: Question, observe: Observe) -> Question:
     def ask_timed(body: bytes) -> bytes:
         began = perf_counter()
         answer = question(body)
-        took(verb, perf_counter() - began)
+        observe(verb, perf_counter() - began)
         return answer
 
     return ask_timed

@@ -55,46 +55,44 @@ _NODE: Final = msgspec.json.Decoder(_NodeObject)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extender:
-    """Answers questions, each from one index.
-
-    ``index`` returns what is known, and ``beside`` the same with pods, on which scores do not rest.
-    ``read`` reads a pod, ``settings`` and ``circumstances`` are what else answers rest on.
-    ``waiting`` takes note of a pod that found no node; it must neither block nor fail; neither must
-    ``expect``, which is told to which node a pod will likely go. ``writer`` is there where this
-    port may bind.
-    """
+    """Answers the questions of schedulers, each from one index."""
 
     index: Callable[[], Index]
-    read: Callable[[msgspec.Raw], SchedulingPod]
+    read_pod: Callable[[msgspec.Raw], SchedulingPod]
     settings: Callable[[], Settings]
-    circumstances: Callable[[SchedulingPod], FilterContext]
-    beside: Callable[[Index], Index] = lambda index: index
-    waiting: Callable[[UnschedulablePod], None] = lambda _: None
-    expect: Callable[[SchedulingPod, str], None] = lambda _pod, _node: None
-    writer: ApiClient | None = None
+    context_of: Callable[[SchedulingPod], FilterContext]
+    # The index with the pods that are nominated to nodes, which scores ignore.
+    with_nominated: Callable[[Index], Index] = lambda index: index
+    # Notes a pod that found no node. It must neither block nor fail.
+    note_unschedulable: Callable[[UnschedulablePod], None] = lambda _: None
+    # Notes the node to which a pod will probably be bound. It must neither block nor fail.
+    note_assumed: Callable[[SchedulingPod, str], None] = lambda _pod, _node: None
+    writer: ApiClient | None = None  # set where this port may bind
 
     def filter(self, body: bytes) -> bytes:
         """Answer which nodes take a pod; all of them, for the scheduler has wishes of its own."""
         args, pod = self._args(body)
-        whole = None if args.nodes is None else _nodes_by_name(args.nodes)
-        names = tuple(whole) if whole is not None else args.node_names or ()
+        nodes = None if args.nodes is None else _nodes_by_name(args.nodes)
+        names = tuple(nodes) if nodes is not None else args.node_names or ()
         filter_result = self._filter(pod, names)
         if not filter_result.fitting and filter_result.failures:
-            self.waiting(UnschedulablePod(pod, names, filter_result.failures))
+            self.note_unschedulable(UnschedulablePod(pod, names, filter_result.failures))
         kept = None
-        if whole is not None:
-            kept = NodeList(items=tuple(whole[name] for name in filter_result.fitting))
+        if nodes is not None:
+            kept = NodeList(items=tuple(nodes[name] for name in filter_result.fitting))
         return _ENCODE(
             ExtenderFilterResult(
                 nodes=kept,
-                node_names=filter_result.fitting if whole is None else None,
+                node_names=filter_result.fitting if nodes is None else None,
                 failed_nodes=_texts(filter_result.failures, lasting=False),
                 failed_and_unresolvable_nodes=_texts(filter_result.failures, lasting=True),
             )
         )
 
     def _filter(self, pod: SchedulingPod, names: Sequence[str]) -> FilterResult:
-        return filter_nodes(self.beside(self.index()), pod, names, context=self.circumstances(pod))
+        return filter_nodes(
+            self.with_nominated(self.index()), pod, names, context=self.context_of(pod)
+        )
 
     def prioritize(self, body: bytes) -> bytes:
         """Answer how much a pod should like each node, 0 to 10."""
@@ -109,15 +107,15 @@ class Extender:
             fill_policy=settings.node_policy,
         )
         if node_scores.favourite:
-            self.expect(pod, node_scores.favourite)
+            self.note_assumed(pod, node_scores.favourite)
         return node_scores.answer
 
     def preempt(self, body: bytes) -> bytes:
         """Answer whom to evict from which node, so that a pod gets its GPUs."""
         args = _decode(PREEMPTION_ARGS, body)
         pod = self._pod(args.pod)
-        policy = self.circumstances(pod).policy
-        return _ENCODE(select_victims(self.beside(self.index()), pod, args, policy=policy))
+        policy = self.context_of(pod).policy
+        return _ENCODE(select_victims(self.with_nominated(self.index()), pod, args, policy=policy))
 
     async def bind(self, body: bytes) -> bytes:
         """Post the Binding that is asked for and decide nothing: our hook does, as for any."""
@@ -146,7 +144,7 @@ class Extender:
 
     def _pod(self, raw: msgspec.Raw) -> SchedulingPod:
         try:
-            return self.read(raw)
+            return self.read_pod(raw)
         except _UNREADABLE as error:
             raise BadQuestionError(f"Pod cannot be read: {str(error)[:256]}") from error
 

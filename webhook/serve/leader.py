@@ -25,86 +25,88 @@ from webhook.serve.metrics import WebhookMetrics
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderContext:
-    """What the duties work with; ``around`` returns the surroundings of a namespace."""
+    """What the controllers of the leader work with."""
 
     client: Client
     inventory: Inventory
     pods: Pods
     binder: BindingHandler
     gangs: GangController
-    around: Callable[[str], AdmissionContext]
+    context_of: Callable[[str], AdmissionContext]  # by namespace
     events: Recorder
     journal: AuditLog
     metrics: WebhookMetrics
 
 
-def attend(means: LeaderContext, election: Election, start: Start) -> None:
-    """Start every duty; all of them rest while *election* is lost."""
-    waker = _requeue(means)
-    duties: Mapping[str, tuple[Callable[[], Awaitable[None]], float]] = {
-        "reconciler": (_reconciler(means).sweep, SWEEP_SECONDS),
-        "upkeep": (_upkeep(means).sweep, SWEEP_SECONDS),
-        "late commits": (_late_commits(means).sweep, SWEEP_SECONDS),
-        "registrar": (_registrar(means).sweep, SWEEP_SECONDS),
-        "gangs": (lambda: means.gangs.sweep(means.inventory.settings), SWEEP_SECONDS),
-        "waker": (lambda: waker.sweep(election.term), requeue.SWEEP_SECONDS),
-        "drift": (_drift(means).sweep, drift.SWEEP_SECONDS),
+def start_controllers(leader: LeaderContext, election: Election, start: Start) -> None:
+    """Start every controller. They do nothing while another replica holds the lease."""
+    requeue_controller = _requeue_controller(leader)
+    sweeps: Mapping[str, tuple[Callable[[], Awaitable[None]], float]] = {
+        "reconciler": (_reclaim_controller(leader).sweep, SWEEP_SECONDS),
+        "upkeep": (_gpunode_controller(leader).sweep, SWEEP_SECONDS),
+        "late commits": (_late_commit_controller(leader).sweep, SWEEP_SECONDS),
+        "registrar": (_register_controller(leader).sweep, SWEEP_SECONDS),
+        "gangs": (lambda: leader.gangs.sweep(leader.inventory.settings), SWEEP_SECONDS),
+        "waker": (lambda: requeue_controller.sweep(election.term), requeue.SWEEP_SECONDS),
+        "drift": (_drift_controller(leader).sweep, drift.SWEEP_SECONDS),
     }
     start(election.run(), "ledger election")
-    start(means.gangs.run(), "refused members")
-    for name, (sweep, every) in duties.items():
-        failed = means.metrics.failure_counter(name)
+    start(leader.gangs.run(), "refused members")
+    for name, (sweep, every) in sweeps.items():
+        failed = leader.metrics.failure_counter(name)
         start(run_while_leading(sweep, lambda: election.is_leader, every, failed=failed), name)
 
 
-def _reconciler(means: LeaderContext) -> ReclaimController:
+def _reclaim_controller(leader: LeaderContext) -> ReclaimController:
     return ReclaimController(
-        means.client,
-        pods=means.pods,
-        ledgers=means.inventory.ledgers,
-        agents_serve=lambda: means.inventory.settings.node_agent is NodeAgent.OURS,
+        leader.client,
+        pods=leader.pods,
+        ledgers=leader.inventory.ledgers,
+        agents_serve=lambda: leader.inventory.settings.node_agent is NodeAgent.OURS,
     )
 
 
-def _upkeep(means: LeaderContext) -> GpuNodeController:
-    inventory = means.inventory
+def _gpunode_controller(leader: LeaderContext) -> GpuNodeController:
+    inventory = leader.inventory
     upstream = NodeAgent.UPSTREAM
     return GpuNodeController(
-        means.client, inventory, upstream=lambda: inventory.settings.node_agent is upstream
+        leader.client, inventory, upstream=lambda: inventory.settings.node_agent is upstream
     )
 
 
-def _late_commits(means: LeaderContext) -> LateCommitController:
-    caches = Caches(pods=means.pods, ledgers=means.inventory.ledgers, around=means.around)
+def _late_commit_controller(leader: LeaderContext) -> LateCommitController:
+    caches = Caches(
+        pods=leader.pods, ledgers=leader.inventory.ledgers, context_of=leader.context_of
+    )
     return LateCommitController(
-        calls=means.client,
-        binder=means.binder,
+        calls=leader.client,
+        binder=leader.binder,
         caches=caches,
-        tell=means.events.record,
-        remember=means.journal.remember,
+        record_event=leader.events.record,
+        remember=leader.journal.remember,
     )
 
 
-def _registrar(means: LeaderContext) -> VolcanoRegisterController:
+def _register_controller(leader: LeaderContext) -> VolcanoRegisterController:
     return VolcanoRegisterController(
-        means.client, lambda: register_inputs(means.inventory, means.pods.by_uid)
+        leader.client, lambda: register_inputs(leader.inventory, leader.pods.by_uid)
     )
 
 
-def _requeue(means: LeaderContext) -> requeue.RequeueController:
-    inventory = means.inventory
+def _requeue_controller(leader: LeaderContext) -> requeue.RequeueController:
+    inventory = leader.inventory
     return requeue.RequeueController(
-        means.client,
-        means.pods,
+        leader.client,
+        leader.pods,
         ledgers=inventory.ledgers,
         vocabularies=lambda: inventory.vocabularies,
     )
 
 
-def _drift(means: LeaderContext) -> drift.DriftController:
+def _drift_controller(leader: LeaderContext) -> drift.DriftController:
     return drift.DriftController(
-        means.inventory.ledgers,
-        means.pods,
-        record=means.events.record,
-        count=means.metrics.set_drift,
+        leader.inventory.ledgers,
+        leader.pods,
+        record=leader.events.record,
+        count=leader.metrics.set_drift,
     )

@@ -35,7 +35,7 @@ from webhook.serve.admission import MOST, AdmissionApp, PodHandler
 from webhook.serve.certificates import NAME, SECRET, certificates
 from webhook.serve.extender import extender_service, mutually
 from webhook.serve.http import Listen, routes, serve_app
-from webhook.serve.leader import LeaderContext, attend
+from webhook.serve.leader import LeaderContext, start_controllers
 from webhook.serve.metrics import Deviceshare, WebhookMetrics
 from webhook.serve.view import PODS, view_of
 
@@ -82,18 +82,18 @@ async def run(options: WebhookOptions) -> None:
         start(inventory.run(), "inventory")
         start(events.run(), "events")
         live = ServingPair()
-        mutual = _keep_certificates(live, options, client, events=events, start=start)
+        known_callers = _keep_certificates(live, options, client, events=events, start=start)
         start(_gauges(metrics, inventory, live), "gauges")
         start(freeze_when_settled(lambda: inventory.synced), "memory")
         rest = routes(metrics, lambda: not stop.is_set() and _ready(inventory, live))
         watch = SharedInformer(PODS)
-        means = _means(
+        leader = _leader_context(
             client, inventory, watch=watch, events=events, journal=journal, metrics=metrics
         )
-        attend(means, _election(options, client, LEDGER_LEASE), start)
-        reviewer = _reviewer(inventory, journal, metrics)
-        app = AdmissionApp(reviewer, rest, binder=means.binder, most=options.most)
-        extender = extender_service(means, mutual)
+        start_controllers(leader, _election(options, client, LEDGER_LEASE), start)
+        pod_handler = _pod_handler(inventory, journal, metrics)
+        app = AdmissionApp(pod_handler, rest, binder=leader.binder, most=options.most)
+        extender = extender_service(leader, known_callers)
         if rated:
             extender.follow(watch)
         start(watch.follow(client), "pods")
@@ -113,7 +113,7 @@ async def run(options: WebhookOptions) -> None:
             log.info("draining", seconds=options.drain)
 
 
-def _means(  # noqa: PLR0913 -- the parts of one whole
+def _leader_context(  # noqa: PLR0913 -- the parts of one whole
     client: Client,
     inventory: Inventory,
     *,
@@ -135,16 +135,16 @@ def _means(  # noqa: PLR0913 -- the parts of one whole
     )
     binder = BindingHandler(
         calls=client,
-        around=admission_context,
-        reserved=inventory.nodes_with_entry,
-        pods=pending.pod,
-        ledgers=inventory.ledger,
-        stands=inventory.is_current,
-        arrived=inventory.learn_arrival,
+        context_of=admission_context,
+        nodes_with_entry=inventory.nodes_with_entry,
+        cached_pod=pending.pod,
+        cached_ledger=inventory.ledger,
+        is_current=inventory.is_current,
+        learn_arrival=inventory.learn_arrival,
         remember=journal.remember,
-        denied=gangs.note_refusal,
-        counted=metrics.count_bind,
-        took=lambda seconds: metrics.observe_decision("bind", seconds),
+        note_refusal=gangs.note_refusal,
+        count_decision=metrics.count_bind,
+        observe_seconds=lambda seconds: metrics.observe_decision("bind", seconds),
     )
     return LeaderContext(
         client=client,
@@ -152,14 +152,14 @@ def _means(  # noqa: PLR0913 -- the parts of one whole
         pods=pods,
         binder=binder,
         gangs=gangs,
-        around=admission_context,
+        context_of=admission_context,
         events=events,
         journal=journal,
         metrics=metrics,
     )
 
 
-def _reviewer(inventory: Inventory, journal: AuditLog, metrics: WebhookMetrics) -> PodHandler:
+def _pod_handler(inventory: Inventory, journal: AuditLog, metrics: WebhookMetrics) -> PodHandler:
     return PodHandler(
         view=lambda namespace: view_of(inventory, namespace),
         journal=journal,
@@ -175,9 +175,9 @@ def _keep_certificates(
     secret = ApiSecret(client=client, namespace=options.namespace, name=SECRET)
     announce = event_announcer(events, secret)
     look = _look(options, client, announce=announce, start=start)
-    mutual, look = mutually(options.clients, look)
+    known_callers, look = mutually(options.clients, look)
     start(RefreshController(serving=live, read_pair=look, announce=announce).run(), "certificates")
-    return mutual
+    return known_callers
 
 
 def _look(options: WebhookOptions, client: Client, *, announce: Announce, start: Start) -> ReadPair:

@@ -83,10 +83,10 @@ async def replica(server: ApiServer) -> AsyncIterator[Ports]:
         journal = AuditLog(Forgetting(), dropped=metrics.dropped)
         events = Recorder(client, controller="vgpu-admission.io/webhook", instance="replica")
         watch = SharedInformer(view.PODS)
-        means = app._means(  # noqa: SLF001 -- the composition itself is under test
+        means = app._leader_context(  # noqa: SLF001 -- the composition itself is under test
             client, inventory, watch=watch, events=events, journal=journal, metrics=metrics
         )
-        reviewer = app._reviewer(inventory, journal, metrics)  # noqa: SLF001 -- the same
+        reviewer = app._pod_handler(inventory, journal, metrics)  # noqa: SLF001 -- the same
         extender = extender_service(means, None)
         extender.follow(watch)
         start(journal.run(), "journal")

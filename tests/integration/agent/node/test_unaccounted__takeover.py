@@ -64,9 +64,9 @@ async def commit(scene: Scene) -> None:
     late = LateCommitController(
         calls=scene.client,
         binder=BindingHandler(
-            calls=scene.client, around=lambda _: around, reserved=lambda _: frozenset()
+            calls=scene.client, context_of=lambda _: around, nodes_with_entry=lambda _: frozenset()
         ),
-        caches=Caches(pods=pods, ledgers=lambda: {"n": known.ledger}, around=lambda _: around),
+        caches=Caches(pods=pods, ledgers=lambda: {"n": known.ledger}, context_of=lambda _: around),
     )
     for _ in range(2):
         await late.sweep()

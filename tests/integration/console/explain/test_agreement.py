@@ -166,15 +166,15 @@ class Everyone:
         self._inventory = inventory
         self._binder = BindingHandler(
             calls=client,
-            around=self._around,
-            reserved=inventory.nodes_with_entry,
-            stands=inventory.is_current,
+            context_of=self._around,
+            nodes_with_entry=inventory.nodes_with_entry,
+            is_current=inventory.is_current,
         )
         self._extender = Extender(
             index=inventory.index,
-            read=lambda raw: unbound_pod(raw, inventory.vocabularies),
+            read_pod=lambda raw: unbound_pod(raw, inventory.vocabularies),
             settings=lambda: inventory.settings,
-            circumstances=lambda _: FilterContext(
+            context_of=lambda _: FilterContext(
                 policy=PlacementPolicy(geometries=inventory.device_config.geometries)
             ),
         )

@@ -42,14 +42,14 @@ def play(scene: Scene) -> list[str]:
             steering = ExtenderService(
                 client=client,
                 inventory=inventory,
-                around=lambda name: view_of(inventory, name).around,
+                context_of=lambda name: view_of(inventory, name).around,
                 events=Recorder(client, controller="c", instance="i"),
-                underway=AssumedPods(clock.clock()),
+                assumed_pods=AssumedPods(clock.clock()),
             )
             following = asyncio.create_task(inventory.run())
             try:
                 await until(lambda: inventory.synced)
-                attendant = steering._attendant()  # noqa: SLF001 -- the composition is under test
+                attendant = steering._unschedulable_controller()  # noqa: SLF001 -- the composition is under test
                 await scene(steering._extender(attendant, binds=False), clock)  # noqa: SLF001 -- the same
             finally:
                 following.cancel()

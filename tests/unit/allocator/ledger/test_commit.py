@@ -35,8 +35,8 @@ def bind(server: LedgerServer, **names: str) -> Json:
     """Let one replica answer the review of one bind."""
     binder = BindingHandler(
         calls=server,
-        around=lambda _: AROUND,
-        reserved=lambda _: frozenset(),
+        context_of=lambda _: AROUND,
+        nodes_with_entry=lambda _: frozenset(),
         clock=Clock(random=lambda: 0),
     )
     name = names.get("name", "p")

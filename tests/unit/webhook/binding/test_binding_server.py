@@ -38,8 +38,8 @@ def bind(
     clock = Clock(random=lambda: 0)
     binder = BindingHandler(
         calls=server,
-        around=lambda _: around,
-        reserved=lambda _: frozenset(),
+        context_of=lambda _: around,
+        nodes_with_entry=lambda _: frozenset(),
         clock=clock,
         patience=patience,
     )
@@ -56,8 +56,8 @@ def test_binds_are_recorded() -> None:
     lines: list[Mapping[str, Any]] = []
     binder = BindingHandler(
         calls=server,
-        around=lambda _: AROUND,
-        reserved=lambda _: frozenset(),
+        context_of=lambda _: AROUND,
+        nodes_with_entry=lambda _: frozenset(),
         remember=lines.append,
         clock=Clock(random=lambda: 0),
     )
@@ -87,9 +87,9 @@ def test_demand_is_learned_from_binds_that_could_have_been_served() -> None:
     seen: list[tuple[str, bool]] = []
     binder = BindingHandler(
         calls=server,
-        around=lambda _: AROUND,
-        reserved=lambda _: frozenset(),
-        arrived=lambda uid, _, failed: seen.append((uid, failed)),
+        context_of=lambda _: AROUND,
+        nodes_with_entry=lambda _: frozenset(),
+        learn_arrival=lambda uid, _, failed: seen.append((uid, failed)),
         clock=Clock(random=lambda: 0),
     )
 
@@ -253,9 +253,9 @@ def test_a_third_promise_is_refused_only_on_what_is_read(
     counts: list[tuple[str, str]] = []
     binder = BindingHandler(
         calls=server,
-        around=lambda _: AROUND,
-        reserved=lambda _: frozenset({"n1", "n2"}),
-        counted=lambda *count: counts.append(count),
+        context_of=lambda _: AROUND,
+        nodes_with_entry=lambda _: frozenset({"n1", "n2"}),
+        count_decision=lambda *count: counts.append(count),
         clock=Clock(random=lambda: 0),
     )
 
@@ -279,8 +279,8 @@ def test_the_weights_of_a_choice_are_recorded() -> None:
     lines: list[Mapping[str, Any]] = []
     binder = BindingHandler(
         calls=server,
-        around=lambda _: around,
-        reserved=lambda _: frozenset(),
+        context_of=lambda _: around,
+        nodes_with_entry=lambda _: frozenset(),
         remember=lines.append,
         clock=Clock(random=lambda: 0),
     )

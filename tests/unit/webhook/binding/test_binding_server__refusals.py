@@ -29,9 +29,9 @@ def test_whoever_is_refused_a_promise_is_heard_of(node: str, told: str, *, dry: 
             server.pods[name] = gpu_node(nodes_of(1, name=name), earlier)
     binder = BindingHandler(
         calls=server,
-        around=lambda _: AROUND,
-        reserved=lambda _: frozenset({"n1", "n2"} if node == "n0" else ()),
-        denied=lambda *refusal: heard.append(refusal),
+        context_of=lambda _: AROUND,
+        nodes_with_entry=lambda _: frozenset({"n1", "n2"} if node == "n0" else ()),
+        note_refusal=lambda *refusal: heard.append(refusal),
         clock=Clock(random=lambda: 0),
     )
 

@@ -51,8 +51,8 @@ def told(table: str, *picked: str, memory: int = 3000) -> list[str]:
     server = LedgerServer(gpu_node=gpu_node(NODE), pods=pods)
     binder = BindingHandler(
         calls=server,
-        around=lambda _: around,
-        reserved=lambda _: frozenset(),
+        context_of=lambda _: around,
+        nodes_with_entry=lambda _: frozenset(),
         clock=Clock(random=lambda: 0),
         patience=5,
     )

@@ -64,10 +64,10 @@ def bind(
     """Let one replica with these caches answer all reviews at once."""
     binder = BindingHandler(
         calls=server,
-        around=lambda _: AROUND,
-        reserved=lambda _: frozenset(),
-        pods=pods,
-        ledgers=ledgers,
+        context_of=lambda _: AROUND,
+        nodes_with_entry=lambda _: frozenset(),
+        cached_pod=pods,
+        cached_ledger=ledgers,
         clock=clock or Clock(random=lambda: 0),
     )
 
@@ -190,7 +190,10 @@ def test_between_two_writes_of_a_ledger_others_may_come() -> None:
     """They share the second one; the first waits for nobody, nor does another node's."""
     api, clock = server(*(made(f"p{i}", memory=1) for i in range(6))), FakeClock()
     binder = BindingHandler(
-        calls=api, around=lambda _: AROUND, reserved=lambda _: frozenset(), clock=clock.clock()
+        calls=api,
+        context_of=lambda _: AROUND,
+        nodes_with_entry=lambda _: frozenset(),
+        clock=clock.clock(),
     )
 
     async def one_after_another() -> None:
@@ -247,12 +250,14 @@ def test_who_was_just_bound_is_known_before_watches_tell(
 ) -> None:
     """A scheduler that asks right behind is told of it; of a bind that came to nothing, not."""
     api = server(made(), node=node)
-    binder = BindingHandler(calls=api, around=lambda _: AROUND, reserved=lambda _: frozenset())
+    binder = BindingHandler(
+        calls=api, context_of=lambda _: AROUND, nodes_with_entry=lambda _: frozenset()
+    )
     index = IndexBuilder().index(version="1", complete=True)
 
     asyncio.run(binder.bind(named("p")))
 
-    found = binder.underway.with_assumed(index).nominations
+    found = binder.assumed_pods.with_assumed(index).nominations
     assert {name: [one.uid for one in pods] for name, pods in found.items()} == expected
 
 
@@ -263,11 +268,11 @@ def test_a_node_of_another_boot_takes_no_commit(cached: bool) -> None:
     ledger = parse_ledger(api.gpu_node)
     handler = BindingHandler(
         calls=api,
-        around=lambda _: AROUND,
-        reserved=lambda _: frozenset(),
-        pods=known(made()),
-        ledgers=lambda _: ledger if cached else None,
-        stands=lambda _: False,
+        context_of=lambda _: AROUND,
+        nodes_with_entry=lambda _: frozenset(),
+        cached_pod=known(made()),
+        cached_ledger=lambda _: ledger if cached else None,
+        is_current=lambda _: False,
         clock=Clock(random=lambda: 0),
     )
 

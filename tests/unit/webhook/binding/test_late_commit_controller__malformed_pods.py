@@ -73,7 +73,10 @@ class Site:
         around = AdmissionContext(settings=Settings(node_agent=agent), snapshot=snapshot(NODE))
         clock = Clock(monotonic=lambda: self.now, wall=lambda: NOON, random=lambda: 0)
         self.binder = BindingHandler(
-            calls=server, around=lambda _: around, reserved=lambda _: frozenset(), clock=clock
+            calls=server,
+            context_of=lambda _: around,
+            nodes_with_entry=lambda _: frozenset(),
+            clock=clock,
         )
         self.pods = Pods()
         self.late = LateCommitController(
@@ -82,9 +85,9 @@ class Site:
             caches=Caches(
                 pods=self.pods,
                 ledgers=lambda: self.ledgers() if known else {},
-                around=lambda _: around,
+                context_of=lambda _: around,
             ),
-            tell=self.events.append,
+            record_event=self.events.append,
             clock=clock,
             _queue=Workqueue(wait_seconds=patience),
         )

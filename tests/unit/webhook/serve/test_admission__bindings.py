@@ -32,8 +32,8 @@ def posted(body: bytes, *, slow: float = 0) -> tuple[int, dict[bytes, bytes], by
 
     binder = BindingHandler(
         calls=LedgerServer(slow=slow),
-        around=lambda _: AROUND,
-        reserved=lambda _: frozenset(),
+        context_of=lambda _: AROUND,
+        nodes_with_entry=lambda _: frozenset(),
         patience=0.05,
     )
     reviewer = PodHandler(

@@ -50,9 +50,9 @@ def extender(writer: Writer | None = None, *, bind: bool = True) -> Extender:
     index = indexer.index(version="1", complete=True)
     return Extender(
         index=lambda: index,
-        read=lambda raw: unbound_pod(raw, VOCABULARIES),
+        read_pod=lambda raw: unbound_pod(raw, VOCABULARIES),
         settings=lambda: Settings(extender_bind=bind),
-        circumstances=lambda _: FilterContext(policy=PlacementPolicy()),
+        context_of=lambda _: FilterContext(policy=PlacementPolicy()),
         writer=writer,
     )
 
@@ -154,7 +154,7 @@ def test_a_name_that_is_a_path_is_refused() -> None:
 def test_who_finds_no_node_is_looked_after() -> None:
     """With what was asked and found, but not where some node fits."""
     noted: list[object] = []
-    found = replace(extender(), waiting=noted.append)
+    found = replace(extender(), note_unschedulable=noted.append)
 
     for names in (["full"], ["full", "roomy"], []):
         found.filter(orjson.dumps({"Pod": POD, "NodeNames": names}))
