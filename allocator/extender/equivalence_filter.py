@@ -120,7 +120,7 @@ class ClassFilter:
             return True
         self._searches_left -= 1
         nodes_by_mode = {mode: places((node_class.node,), self.request, mode)}
-        search = PlanSearch(places=nodes_by_mode, cutter=self._mig_options, prefer=Prefer.COST)
+        search = PlanSearch(places=nodes_by_mode, mig_options=self._mig_options, prefer=Prefer.COST)
         return best(search, self.request) is not None
 
     def _gpu_closeness(

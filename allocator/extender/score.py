@@ -1,4 +1,8 @@
-"""Scores of nodes, 0 to 10, by their load, and tables of scores that are kept ready."""
+"""Scores of nodes, 0 to 10, by their load, and tables of scores that are kept ready.
+
+The tables exist for ``benchmarks.extender``: prioritize then looks scores up, one node at a time,
+and computes nothing. Without that benchmark they could go, and :func:`score` would do.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache

@@ -59,7 +59,7 @@ def assign(
         return NoFit(_unusable_finding(), later=True)
     assignment, narrowed = None, _request_for_picked_gpus(claim)
     if narrowed is not None:
-        positioned = replace(policy, wished=claim.positions)
+        positioned = replace(policy, preferred_positions=claim.positions)
         assignment = place_on(node, in_mode(narrowed, claim.mode), policy=positioned, demand=demand)
     if assignment is None:
         request = in_mode(claim.request, claim.mode)

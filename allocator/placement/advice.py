@@ -30,14 +30,19 @@ class SmallerRequest:
 
 
 def shortage_advice(
-    request: PodRequest, nodes: Sequence[Headrooms], *, cutter: MigOptions, fits: Fits, later: bool
+    request: PodRequest,
+    nodes: Sequence[Headrooms],
+    *,
+    mig_options: MigOptions,
+    fits: Fits,
+    later: bool,
 ) -> Finding:
     """Say what is short on the GPUs of *nodes*, and the largest smaller number that would fit.
 
     *later* says that waiting helps too. What is advised was tried: *fits* answered for it.
     """
     met = (
-        (container_request, _obstacle(container_request, nodes, cutter))
+        (container_request, _obstacle(container_request, nodes, mig_options))
         for container_request in request.containers
     )
     blocked = {
@@ -63,7 +68,7 @@ def shortage_advice(
 
 
 def _crowded_finding(nodes: Sequence[Headrooms], remedy: str) -> Finding:
-    hard = all(headroom.gpu.mode is Mode.MIG for rooms in nodes for headroom in rooms)
+    hard = all(headroom.gpu.mode is Mode.MIG for headrooms in nodes for headroom in headrooms)
     return Finding(
         reason=Reason.NO_GEOMETRY if hard else Reason.MEMORY_SHORT,
         place="pod",
@@ -74,34 +79,39 @@ def _crowded_finding(nodes: Sequence[Headrooms], remedy: str) -> Finding:
 
 
 def _obstacle(
-    container_request: ContainerRequest, nodes: Sequence[Headrooms], cutter: MigOptions
+    container_request: ContainerRequest, nodes: Sequence[Headrooms], mig_options: MigOptions
 ) -> Obstacle | None:
     """Return why no node takes *ask* alone; ``None`` if one does."""
     takers = [
-        sum(_takes(container_request, headroom, cutter) for headroom in rooms) for rooms in nodes
+        sum(_takes(container_request, headroom, mig_options) for headroom in headrooms)
+        for headrooms in nodes
     ]
     most = max(takers, default=0)
     if most >= container_request.count:
         return None
-    rooms = tuple(chain.from_iterable(nodes))
+    headrooms = tuple(chain.from_iterable(nodes))
     if most:
         what = f"asks for {container_request.count} GPUs on one node; only {most} have room"
         return Reason.TOO_MANY, what
-    soft = [headroom for headroom in rooms if headroom.gpu.mode is not Mode.MIG]
+    soft = [headroom for headroom in headrooms if headroom.gpu.mode is not Mode.MIG]
     return (
-        _soft(container_request, soft) if soft else _mig_obstacle(container_request, rooms, cutter)
+        _soft(container_request, soft)
+        if soft
+        else _mig_obstacle(container_request, headrooms, mig_options)
     )
 
 
-def _takes(container_request: ContainerRequest, headroom: Headroom, cutter: MigOptions) -> bool:
+def _takes(
+    container_request: ContainerRequest, headroom: Headroom, mig_options: MigOptions
+) -> bool:
     if headroom.gpu.mode is Mode.MIG:
-        return bool(cutter.options(container_request, (headroom,)))
+        return bool(mig_options.options(container_request, (headroom,)))
     return not shortfall(container_request, headroom)
 
 
-def _soft(container_request: ContainerRequest, rooms: Sequence[Headroom]) -> Obstacle:
+def _soft(container_request: ContainerRequest, headrooms: Sequence[Headroom]) -> Obstacle:
     """Describe what the closest GPU lacks."""
-    closest = min(rooms, key=lambda headroom: shortfall(container_request, headroom).rank)
+    closest = min(headrooms, key=lambda headroom: shortfall(container_request, headroom).rank)
     match shortfall(container_request, closest).reason:
         case Reason.SHARES_SHORT:
             what = f"all {closest.gpu.slots} shares of the closest GPU are taken"
@@ -123,13 +133,13 @@ def _soft(container_request: ContainerRequest, rooms: Sequence[Headroom]) -> Obs
 
 
 def _mig_obstacle(
-    container_request: ContainerRequest, rooms: Sequence[Headroom], cutter: MigOptions
+    container_request: ContainerRequest, headrooms: Sequence[Headroom], mig_options: MigOptions
 ) -> Obstacle:
-    rungs = {
-        smallest_sufficient(container_request, headroom.gpu.board, cutter.named)
-        for headroom in rooms
+    profiles = {
+        smallest_sufficient(container_request, headroom.gpu.board, mig_options.named)
+        for headroom in headrooms
     }
-    names = " or ".join(sorted(profile.profile.name for profile in rungs if profile is not None))
+    names = " or ".join(sorted(profile.profile.name for profile in profiles if profile is not None))
     lacks = f"free slots for a {names} instance" if names else "a large enough MIG profile"
     return Reason.NO_GEOMETRY, f"no GPU has {lacks}"
 
@@ -146,10 +156,10 @@ class _Knob:
 
 
 def _reliefs(
-    request: PodRequest, asks: Sequence[ContainerRequest], fits: Fits
+    request: PodRequest, container_requests: Sequence[ContainerRequest], fits: Fits
 ) -> Iterator[SmallerRequest]:
     """Yield, for one number after the other, the largest smaller value with which the pod fits."""
-    for container_request in asks:
+    for container_request in container_requests:
         for knob in _knobs(container_request, vocabulary_of(request)):
 
             def fits_with(

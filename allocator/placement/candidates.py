@@ -16,16 +16,16 @@ Answer = tuple[Reason | None, str]
 
 
 def candidates(
-    nodes: Iterable[Node], request: PodRequest, *, modes: Sequence[Mode], cutter: MigOptions
+    nodes: Iterable[Node], request: PodRequest, *, modes: Sequence[Mode], mig_options: MigOptions
 ) -> Iterator[Candidate]:
     """Yield the verdict of every GPU on every container, in the order of nodes and GPUs."""
     for node in nodes:
         for gpu in node.gpus:
             mode = mode_on(gpu, modes)
-            room = headroom(gpu)
+            gpu_headroom = headroom(gpu)
             for container_request in request.containers:
                 reason, detail = exclusion(gpu, request, modes) or _answer(
-                    container_request, room, cutter
+                    container_request, gpu_headroom, mig_options
                 )
                 yield Candidate(
                     node=node.name,
@@ -42,11 +42,17 @@ def group_candidates(found: Iterable[Candidate]) -> tuple[tuple[Candidate, int],
     """Fold candidates that differ only in node and GPU: the first of each, and how many."""
     first: dict[tuple[object, ...], Candidate] = {}
     counts: Counter[tuple[object, ...]] = Counter()
-    for one in found:
-        key = (one.container, one.model, one.mode, one.reason, one.detail)
-        first.setdefault(key, one)
+    for candidate in found:
+        key = (
+            candidate.container,
+            candidate.model,
+            candidate.mode,
+            candidate.reason,
+            candidate.detail,
+        )
+        first.setdefault(key, candidate)
         counts[key] += 1
-    return tuple((one, counts[key]) for key, one in first.items())
+    return tuple((candidate, counts[key]) for key, candidate in first.items())
 
 
 def mode_on(gpu: Gpu, modes: Sequence[Mode]) -> Mode:
@@ -65,36 +71,41 @@ def exclusion(gpu: Gpu, request: PodRequest, modes: Sequence[Mode]) -> Answer | 
     return None if gpu.healthy else (Reason.UNHEALTHY, "unhealthy")
 
 
-def _answer(container_request: ContainerRequest, room: Headroom, cutter: MigOptions) -> Answer:
+def _answer(
+    container_request: ContainerRequest, headroom: Headroom, mig_options: MigOptions
+) -> Answer:
     return (
-        _mig_answer(container_request, room, cutter)
-        if room.gpu.mode is Mode.MIG
-        else _soft(container_request, room)
+        _mig_answer(container_request, headroom, mig_options)
+        if headroom.gpu.mode is Mode.MIG
+        else _hami_core_answer(container_request, headroom)
     )
 
 
-def _soft(container_request: ContainerRequest, room: Headroom) -> Answer:
-    reason = shortfall(container_request, room).reason
+def _hami_core_answer(container_request: ContainerRequest, headroom: Headroom) -> Answer:
+    reason = shortfall(container_request, headroom).reason
     match reason:
         case Reason.SHARES_SHORT:
-            return reason, f"all {room.gpu.slots} shares taken"
+            return reason, f"all {headroom.gpu.slots} shares taken"
         case Reason.CORES_SHORT if container_request.cores == WHOLE_GPU:
             return reason, "in use, but a whole GPU is asked for"
         case Reason.CORES_SHORT:
-            return reason, f"{WHOLE_GPU - room.cores} of 100 cores free"
+            return reason, f"{WHOLE_GPU - headroom.cores} of 100 cores free"
         case _:
-            return reason, f"{room.memory} of {room.gpu.memory} MiB free"
+            return reason, f"{headroom.memory} of {headroom.gpu.memory} MiB free"
 
 
-def _mig_answer(container_request: ContainerRequest, room: Headroom, cutter: MigOptions) -> Answer:
-    best = cutter.options(container_request, (room,))
+def _mig_answer(
+    container_request: ContainerRequest, headroom: Headroom, mig_options: MigOptions
+) -> Answer:
+    best = mig_options.options(container_request, (headroom,))
     if best and best[0].grant.placed is not None:
         placed = best[0].grant.placed
         return None, f"{placed.profile} at {placed.start}"
-    profile = smallest_sufficient(container_request, room.gpu.board, cutter.named)
+    profile = smallest_sufficient(container_request, headroom.gpu.board, mig_options.named)
     if profile is not None:
         return Reason.NO_GEOMETRY, f"no free slots for {profile.profile}"
-    rungs = profiles_of(room.gpu.board, cutter.named)
-    if not rungs:
+    profiles = profiles_of(headroom.gpu.board, mig_options.named)
+    if not profiles:
         return Reason.NO_GEOMETRY, "no such MIG profile"
-    return Reason.NO_GEOMETRY, f"its largest profile {rungs[-1].profile} has {rungs[-1].memory} MiB"
+    largest = profiles[-1]
+    return Reason.NO_GEOMETRY, f"its largest profile {largest.profile} has {largest.memory} MiB"

@@ -1,4 +1,4 @@
-"""Choosing: from a snapshot and a request to the grants of a pod, or to what stands in its way."""
+"""The decision: a snapshot and a request become the grants of a pod, or the reasons against it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -32,47 +32,41 @@ class FitVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementPolicy:
-    """What an operator decided: between modes that both fit, how GPUs may be cut and are filled.
+    """How an operator wants GPUs to be used, and what a scheduler picked for this pod."""
 
-    A pod's own packings go before these. ``wished`` are GPUs with the positions on them that a
-    scheduler picked for this pod.
-    """
-
-    prefer: Prefer = Prefer.COST
-    geometries: Geometries | None = None
-    packings: FillPolicies = BINPACK
-    wished: tuple[tuple[str, str], ...] = ()
+    prefer: Prefer = Prefer.COST  # decides between modes that both fit
+    geometries: Geometries | None = None  # how GPUs may be cut; None: in any way
+    fill_policies: FillPolicies = BINPACK  # for pods that name none
+    # The scheduler's picks: UUIDs of GPUs, with Volcano's positions on them.
+    preferred_positions: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """A decision: an assignment, or findings; and every GPU's verdict on every container.
+    """What was decided about a request."""
 
-    ``rule`` says in words why this mode, where both modes fitted.
-    """
-
-    assignment: Assignment | None
+    assignment: Assignment | None  # None: it does not fit
     verdict: FitVerdict
-    findings: tuple[Finding, ...]
-    candidates: tuple[Candidate, ...]
-    rule: str = ""
+    findings: tuple[Finding, ...]  # why it does not fit, and what would help
+    candidates: tuple[Candidate, ...]  # the answer of every GPU to every container
+    rule: str = ""  # why this mode, where both modes fitted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Scope:
-    """Where to look and by which rules; ``known`` says that what is not there does not exist."""
+    """Where a choice looks, and by which rules."""
 
     nodes: tuple[Node, ...]
     modes: tuple[Mode, ...]
-    cutter: MigOptions
+    mig_options: MigOptions
     prefer: Prefer
-    packing: FillPolicy
-    known: bool
+    packing: FillPolicy  # of nodes
+    known: bool  # there are no other nodes, and the inventory of each is fresh
 
     def search(self, request: PodRequest) -> PlanSearch:
         return PlanSearch(
             places={mode: places(self.nodes, request, mode) for mode in self.modes},
-            cutter=self.cutter,
+            mig_options=self.mig_options,
             prefer=self.prefer,
             packing=self.packing,
         )
@@ -95,7 +89,7 @@ def choose(
     """
     wanted = in_mode(request, mode)
     scope = _scope(snapshot, wanted, node=node, policy=policy)
-    found = tuple(candidates(scope.nodes, wanted, modes=scope.modes, cutter=scope.cutter))
+    found = tuple(candidates(scope.nodes, wanted, modes=scope.modes, mig_options=scope.mig_options))
     fitting = best(scope.search(wanted), wanted)
     if fitting is None:
         verdict, findings = _verdict_and_findings(scope, wanted, found)
@@ -134,16 +128,16 @@ def _scope(
     names = sorted(snapshot.nodes) if node is None else [node]
     nodes = tuple(snapshot.nodes[name] for name in names if name in snapshot.nodes)
     there = node is not None and bool(nodes)
-    packings = request.fill_policies.with_defaults(policy.packings)
+    packings = request.fill_policies.with_defaults(policy.fill_policies)
     return _Scope(
         nodes=nodes,
         modes=(Mode.MIG, Mode.HAMI_CORE) if request.named_mode is None else (request.named_mode,),
-        cutter=MigOptions(
+        mig_options=MigOptions(
             demand=snapshot.demand,
             geometries=policy.geometries,
             named=request.profile,
             packing=packings.gpu or FillPolicy.BINPACK,
-            wished=policy.wished,
+            preferred_positions=policy.preferred_positions,
         ),
         prefer=policy.prefer,
         packing=packings.node or FillPolicy.BINPACK,
@@ -178,13 +172,13 @@ def _advice(
     scope: _Scope, request: PodRequest, found: Sequence[Candidate], *, later: bool
 ) -> Finding:
     search = scope.search(request)
-    rooms = [place.rooms for there in search.places.values() for place in there]
-    if not rooms:
+    headrooms = [place.headrooms for there in search.places.values() for place in there]
+    if not headrooms:
         return _excluded_finding(found)
     return shortage_advice(
         request,
-        rooms,
-        cutter=scope.cutter,
+        headrooms,
+        mig_options=scope.mig_options,
         fits=lambda smaller: best(search, smaller) is not None,
         later=later,
     )

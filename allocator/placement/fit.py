@@ -75,27 +75,29 @@ class Shortfall:
         return sum(map(bool, sizes)), *sizes
 
 
-def shortfall(container_request: ContainerRequest, room: Headroom) -> Shortfall:
-    """Measure what *room*, on a GPU shared in software, lacks for *ask*.
+def shortfall(container_request: ContainerRequest, headroom: Headroom) -> Shortfall:
+    """Measure what *headroom*, on a GPU shared in software, lacks for *ask*.
 
     100 cores are the whole GPU, to be shared with nobody, even with one who asks for none:
     the rule of Volcano's deviceshare.
     """
-    memory, cores, shares = _missing_amounts(container_request, room)
+    memory, cores, shares = _missing_amounts(container_request, headroom)
     return Shortfall(memory=MiB(memory), cores=CorePercent(cores), shares=shares)
 
 
-def takes(container_request: ContainerRequest, room: Headroom) -> bool:
-    """Say whether *room*, on a GPU shared in software, lacks nothing for *ask*."""
-    return _missing_amounts(container_request, room) == _NOTHING
+def takes(container_request: ContainerRequest, headroom: Headroom) -> bool:
+    """Say whether *headroom*, on a GPU shared in software, lacks nothing for *ask*."""
+    return _missing_amounts(container_request, headroom) == _NOTHING
 
 
-def _missing_amounts(container_request: ContainerRequest, room: Headroom) -> tuple[int, int, int]:
-    cores = max(0, room.cores + container_request.cores - WHOLE_GPU)
-    if (container_request.cores >= WHOLE_GPU and room.tenants) or room.cores >= WHOLE_GPU:
+def _missing_amounts(
+    container_request: ContainerRequest, headroom: Headroom
+) -> tuple[int, int, int]:
+    cores = max(0, headroom.cores + container_request.cores - WHOLE_GPU)
+    if (container_request.cores >= WHOLE_GPU and headroom.tenants) or headroom.cores >= WHOLE_GPU:
         cores = max(1, cores)
-    memory = max(0, container_request.memory_on(room.gpu.memory) - room.memory)
-    return memory, cores, max(0, room.tenants + 1 - room.gpu.slots)
+    memory = max(0, container_request.memory_on(headroom.gpu.memory) - headroom.memory)
+    return memory, cores, max(0, headroom.tenants + 1 - headroom.gpu.slots)
 
 
 def hardware(mode: Mode) -> Mode:
@@ -125,40 +127,46 @@ def holds(request: PodRequest, offer: GpuKind, count: int) -> bool:
     Sums only: necessary, and sufficient but for corner cases that placement finds out. Each
     container must be known to fit by itself.
     """
-    asks = request.containers
-    if sum([container_request.count for container_request in asks]) <= count:
+    container_requests = request.containers
+    if sum([container_request.count for container_request in container_requests]) <= count:
         return True  # a whole GPU for each; nearly always
     if offer.mode is Mode.MIG:
-        rungs = [
+        profiles = [
             smallest_sufficient(container_request, offer.board, request.profile)
-            for container_request in asks
+            for container_request in container_requests
         ]
-        sizes = [profile.profile.size for profile in rungs if profile is not None]
-        return offer.board is not None and _peak_amount(asks, sizes) <= count * offer.board.slots
+        sizes = [profile.profile.size for profile in profiles if profile is not None]
+        return (
+            offer.board is not None
+            and _peak_amount(container_requests, sizes) <= count * offer.board.slots
+        )
     memory = _peak_amount(
-        asks, [container_request.memory_on(offer.memory) for container_request in asks]
+        container_requests,
+        [container_request.memory_on(offer.memory) for container_request in container_requests],
     )
-    cores = _peak_amount(asks, [container_request.cores for container_request in asks])
+    cores = _peak_amount(
+        container_requests, [container_request.cores for container_request in container_requests]
+    )
     return memory <= count * offer.memory and cores <= count * WHOLE_GPU
 
 
-def _peak_amount(asks: Sequence[ContainerRequest], each: Sequence[int]) -> int:
+def _peak_amount(container_requests: Sequence[ContainerRequest], each: Sequence[int]) -> int:
     return peak(
-        asks,
+        container_requests,
         [
             container_request.count * amount
-            for container_request, amount in zip(asks, each, strict=True)
+            for container_request, amount in zip(container_requests, each, strict=True)
         ],
     )
 
 
-def peak(asks: Sequence[ContainerRequest], amounts: Sequence[int]) -> int:
+def peak(container_requests: Sequence[ContainerRequest], amounts: Sequence[int]) -> int:
     """Return the most that containers hold at one time, given what each holds.
 
     Init containers run one by one, beside the sidecars that started before them.
     """
     held = most = 0
-    for container_request, amount in zip(asks, amounts, strict=True):
+    for container_request, amount in zip(container_requests, amounts, strict=True):
         if container_request.stage is Stage.INIT:
             most = max(most, held + amount)
         else:
@@ -200,15 +208,15 @@ def _headroom(gpu: Gpu) -> Headroom:
     )
 
 
-def with_grant(room: Headroom, grant: Grant) -> Headroom:
-    """Return *room* once *grant* is promised too."""
+def with_grant(headroom: Headroom, grant: Grant) -> Headroom:
+    """Return *headroom* once *grant* is promised too."""
     placed, position = grant.placed, grant.position
     return Headroom(
-        gpu=room.gpu,
-        memory=MiB(room.memory - grant.memory),
-        cores=CorePercent(room.cores + grant.cores),
-        tenants=room.tenants + 1,
-        taken=room.taken if placed is None else room.taken | placed.mask,
-        profiles=room.profiles if placed is None else (*room.profiles, placed.profile),
-        positions=room.positions if position is None else (*room.positions, position),
+        gpu=headroom.gpu,
+        memory=MiB(headroom.memory - grant.memory),
+        cores=CorePercent(headroom.cores + grant.cores),
+        tenants=headroom.tenants + 1,
+        taken=headroom.taken if placed is None else headroom.taken | placed.mask,
+        profiles=headroom.profiles if placed is None else (*headroom.profiles, placed.profile),
+        positions=headroom.positions if position is None else (*headroom.positions, position),
     )

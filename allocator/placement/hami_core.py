@@ -17,7 +17,7 @@ SIGNS: Final = MappingProxyType({FillPolicy.BINPACK: 1, FillPolicy.SPREAD: -1})
 
 def options(
     container_request: ContainerRequest,
-    rooms: Headrooms,
+    headrooms: Headrooms,
     *,
     mode: Mode,
     packing: FillPolicy = FillPolicy.BINPACK,
@@ -27,21 +27,21 @@ def options(
     By binpack the GPU left with the smallest share comes first, by spread the one with the
     largest. Those that are closest together come before both where several are asked for.
     """
-    ranked = sorted(_options(container_request, rooms, mode, sign=SIGNS[packing]), key=_rank)
-    return prefer_close(ranked, rooms, count=container_request.count)
+    ranked = sorted(_options(container_request, headrooms, mode, sign=SIGNS[packing]), key=_rank)
+    return prefer_close(ranked, headrooms, count=container_request.count)
 
 
-def emptiness(rooms: Headrooms, taken: Iterable[Grant]) -> int:
+def emptiness(headrooms: Headrooms, taken: Iterable[Grant]) -> int:
     """Return what is free of a node's GPU memory once *taken* is, in millionths of it."""
-    total = sum(headroom.gpu.memory for headroom in rooms)
-    free = sum(headroom.memory for headroom in rooms) - sum(grant.memory for grant in taken)
+    total = sum(headroom.gpu.memory for headroom in headrooms)
+    free = sum(headroom.memory for headroom in headrooms) - sum(grant.memory for grant in taken)
     return free * WHOLE // total
 
 
 def _options(
-    container_request: ContainerRequest, rooms: Headrooms, mode: Mode, *, sign: int
+    container_request: ContainerRequest, headrooms: Headrooms, mode: Mode, *, sign: int
 ) -> Iterator[Option]:
-    for position, headroom in enumerate(rooms):
+    for position, headroom in enumerate(headrooms):
         if takes(container_request, headroom):
             gpu = headroom.gpu
             memory = container_request.memory_on(gpu.memory)

@@ -36,7 +36,12 @@ class Rules:
         return self.layouts is None or self.layouts.allows(headroom.profiles, profile)
 
     def seats(
-        self, profile: Profile, headroom: Headroom, *, first: int, wished: Collection[str]
+        self,
+        profile: Profile,
+        headroom: Headroom,
+        *,
+        first: int,
+        preferred_positions: Collection[str],
     ) -> Iterator[tuple[Placement, str | None]]:
         """Yield the free places of *profile* and their positions: wished ones, *first*, the rest.
 
@@ -50,8 +55,10 @@ class Rules:
             if self.listing is None:
                 yield placed, None
                 continue
-            position = self.listing.position(placed, used=headroom.positions, preferred=wished)
-            if position in wished:
+            position = self.listing.position(
+                placed, used=headroom.positions, preferred=preferred_positions
+            )
+            if position in preferred_positions:
                 yield placed, position
             elif position is not None:
                 others.append((placed, position))
@@ -60,24 +67,21 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigOptions:
-    """The rules of one decision, looked up once per kind of GPU; *named* is the user's profile.
-
-    *packing* says whether GPUs that are cut already come first, or last. *wished* are GPUs with
-    the positions on them that a scheduler picked.
-    """
+    """The options of containers on MIG GPUs in one decision; rules are looked up once per board."""
 
     demand: Demand
-    geometries: Geometries | None
-    named: str | None
-    packing: FillPolicy = FillPolicy.BINPACK
-    wished: Collection[tuple[str, str]] = ()
+    geometries: Geometries | None  # how a site allows GPUs to be cut; None: in any way
+    named: str | None  # the profile that the user names
+    packing: FillPolicy = FillPolicy.BINPACK  # whether GPUs with instances come first, or last
+    # The scheduler's picks: UUIDs of GPUs, with Volcano's positions on them.
+    preferred_positions: Collection[tuple[str, str]] = ()
     _rules: dict[tuple[str, Board, bool], Rules] = field(default_factory=dict)
-    _rungs: dict[tuple[ContainerRequest, Board], tuple[ProfileCapacity, ...]] = field(
+    _capacities: dict[tuple[ContainerRequest, Board], tuple[ProfileCapacity, ...]] = field(
         default_factory=dict
     )
 
     def options(
-        self, container_request: ContainerRequest, rooms: Headrooms, *, thorough: bool = False
+        self, container_request: ContainerRequest, headrooms: Headrooms, *, thorough: bool = False
     ) -> list[Option]:
         """Return the best instance on each GPU that takes *ask*, the best GPU first.
 
@@ -85,12 +89,12 @@ class MigOptions:
         that are closest together come first where several are asked for.
         """
         best, others = [], []
-        for position, headroom in enumerate(rooms):
+        for position, headroom in enumerate(headrooms):
             options = self._options_on(container_request, position, headroom)
             best += list(islice(options, 1))
             others += list(options) if thorough else []
         ranked = sorted(best, key=_rank) + sorted(others, key=_rank)
-        return prefer_close(ranked, rooms, count=container_request.count)
+        return prefer_close(ranked, headrooms, count=container_request.count)
 
     def takes(self, container_request: ContainerRequest, headroom: Headroom) -> bool:
         """Say whether there is an instance for *ask* on one GPU."""
@@ -104,9 +108,11 @@ class MigOptions:
         if board is None:
             return
         rules = self._rules_of(gpu, board)
-        wished = {position for uuid, position in self.wished if uuid == gpu.uuid}
-        for rung in self._sufficient_profiles(container_request, board):
-            profile = rung.profile
+        preferred_positions = {
+            position for uuid, position in self.preferred_positions if uuid == gpu.uuid
+        }
+        for sufficient in self._sufficient_profiles(container_request, board):
+            profile = sufficient.profile
             seat = (
                 rules.tables.choose(headroom.taken, profile)
                 if rules.admit(profile, headroom)
@@ -114,9 +120,11 @@ class MigOptions:
             )
             if seat is None:
                 continue
-            seats = rules.seats(profile, headroom, first=seat.start, wished=wished)
+            seats = rules.seats(
+                profile, headroom, first=seat.start, preferred_positions=preferred_positions
+            )
             for placed, name in seats:
-                size = rung.cost, profile.memory, *self._fullness(headroom, board)
+                size = sufficient.cost, profile.memory, *self._fullness(headroom, board)
                 rank = (*size, *seat.rank, placed not in gpu.instances)
                 grant = _grant(gpu.uuid, placed, container_request, position=name)
                 yield Option(position=position, grant=grant, rank=rank)
@@ -125,9 +133,9 @@ class MigOptions:
         self, container_request: ContainerRequest, board: Board
     ) -> tuple[ProfileCapacity, ...]:
         key = container_request, board
-        profile_capacities = self._rungs.get(key)
+        profile_capacities = self._capacities.get(key)
         if profile_capacities is None:
-            profile_capacities = self._rungs[key] = sufficient_profiles(
+            profile_capacities = self._capacities[key] = sufficient_profiles(
                 container_request, board, self.named
             )
         return profile_capacities

@@ -231,18 +231,18 @@ _Each = Callable[[PodRequest, ContainerRequest, GpuKind], int | None]
 
 def _cost(request: PodRequest, offer: GpuKind, count: int, *, each: _Each) -> int | None:
     """Return the thousandths of a GPU that *count* of a kind would withhold, if they serve."""
-    asks = request.containers
-    if len(asks) == 1:  # nearly every pod
-        number = asks[0].count
-        cost = each(request, asks[0], offer) if number <= count else None
+    container_requests = request.containers
+    if len(container_requests) == 1:  # nearly every pod
+        number = container_requests[0].count
+        cost = each(request, container_requests[0], offer) if number <= count else None
         return None if cost is None else number * cost
     costs: list[int] = []
-    for container_request in asks:
+    for container_request in container_requests:
         cost = each(request, container_request, offer) if container_request.count <= count else None
         if cost is None:
             return None
         costs.append(container_request.count * cost)
-    return peak(asks, costs) if holds(request, offer, count) else None
+    return peak(container_requests, costs) if holds(request, offer, count) else None
 
 
 def _hard_cost(

@@ -13,39 +13,43 @@ Options = Callable[[ContainerRequest, Headrooms], Sequence[Option]]
 
 
 def packings(
-    asks: Sequence[ContainerRequest], rooms: Headrooms, *, options: Options, budget: Iterator[int]
+    container_requests: Sequence[ContainerRequest],
+    headrooms: Headrooms,
+    *,
+    options: Options,
+    budget: Iterator[int],
 ) -> Iterator[tuple[Chosen, ...]]:
-    """Yield ways to serve all *asks* together, in their order.
+    """Yield ways to serve all *container_requests* together, in their order.
 
     The best options of the first come first, and ways that differ only in which of several
     equal GPUs they use come once. Ends early when *budget*, which counts attempts, runs out.
     """
-    if not asks:
+    if not container_requests:
         yield ()
         return
-    first, *rest = asks
+    first, *rest = container_requests
     before: list[Chosen] = []  # most often the first choice will do, whatever it is like
     tried: set[object] = set()
-    for chosen in _combinations(options(first, rooms), first.count):
+    for chosen in _combinations(options(first, headrooms), first.count):
         if next(budget, None) is None:
             return
         if before or tried:
-            tried.update(_shape(earlier, rooms) for earlier in before)
+            tried.update(_shape(earlier, headrooms) for earlier in before)
             before.clear()
-            if _shape(chosen, rooms) in tried:
+            if _shape(chosen, headrooms) in tried:
                 continue
         before.append(chosen)
         if not rest:
             yield (chosen,)
             continue
-        left = occupy(rooms, chosen)
+        left = occupy(headrooms, chosen)
         for others in packings(rest, left, options=options, budget=budget):
             yield (chosen, *others)
 
 
-def occupy(rooms: Headrooms, options: Iterable[Option]) -> Headrooms:
-    """Return *rooms* once *options* are taken; the rooms given stay as they are."""
-    left = list(rooms)
+def occupy(headrooms: Headrooms, options: Iterable[Option]) -> Headrooms:
+    """Return *headrooms* once *options* are taken; the rooms given stay as they are."""
+    left = list(headrooms)
     for option in options:
         left[option.position] = with_grant(left[option.position], option.grant)
     return tuple(left)
@@ -69,11 +73,11 @@ def _combinations(options: Sequence[Option], count: int) -> Iterator[Chosen]:
             yield (option, *tail)
 
 
-def _shape(chosen: Chosen, rooms: Headrooms) -> object:
+def _shape(chosen: Chosen, headrooms: Headrooms) -> object:
     """Return what is equal of choices that differ only in which of several equal GPUs they use."""
-    return frozenset(Counter(_likeness(option, rooms) for option in chosen).items())
+    return frozenset(Counter(_likeness(option, headrooms) for option in chosen).items())
 
 
-def _likeness(option: Option, rooms: Headrooms) -> tuple[object, ...]:
+def _likeness(option: Option, headrooms: Headrooms) -> tuple[object, ...]:
     grant = option.grant
-    return rooms[option.position].likeness, grant.placed, grant.memory, grant.cores
+    return headrooms[option.position].likeness, grant.placed, grant.memory, grant.cores

@@ -115,10 +115,10 @@ def field_of(container_request: ContainerRequest, resource: str | None) -> str:
 
 
 def _takes(request: PodRequest, kind: GpuKind, count: int) -> bool:
-    asks = request.containers
+    container_requests = request.containers
     fits = all(
         serves(container_request, kind, request.profile) and container_request.count <= count
-        for container_request in asks
+        for container_request in container_requests
     )
     return fits and holds(request, kind, count)
 
@@ -233,19 +233,19 @@ def _largest_share(kind: GpuKind) -> MiB:
 def _no_geometry(
     request: PodRequest, container_request: ContainerRequest, fleet: _Fleet
 ) -> Finding:
-    rungs = [
+    profiles = [
         (kind, profile)
         for kind in fleet.kinds
         for profile in profiles_of(kind.board, request.profile)
     ]
-    if not rungs:
+    if not profiles:
         return _no_profile(request, container_request, fleet)
-    roomy = [found for found in rungs if _roomy(container_request, found[1])]
+    roomy = [found for found in profiles if _roomy(container_request, found[1])]
     if roomy:
         kind, profile = max(roomy, key=lambda found: (found[1].cores, found[0].model))
         of = f"the share of {profile.profile} on {bare_name(kind.model)}"
         return _too_many_cores(request, container_request, of=of, most=profile.cores)
-    kind, profile = max(rungs, key=lambda found: (found[1].memory, found[0].model))
+    kind, profile = max(profiles, key=lambda found: (found[1].memory, found[0].model))
     asked = (
         f"{container_request.memory} MiB"
         if container_request.memory is not None

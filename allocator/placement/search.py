@@ -20,7 +20,7 @@ from allocator.placement.packing import Chosen, Headrooms, Options, gpu_count, o
 
 
 def arrangement(
-    request: PodRequest, rooms: Headrooms, *, options: Options, every: Options, effort: int
+    request: PodRequest, headrooms: Headrooms, *, options: Options, every: Options, effort: int
 ) -> tuple[Chosen, ...] | None:
     """Return what each container of *request* gets, in its order, or ``None``.
 
@@ -31,45 +31,52 @@ def arrangement(
     it and is over when the apps start, so it may have what they will get: their demand and
     its do not add up.
     """
-    asks, budget = request.containers, iter(range(effort))
-    sidecars = _hardest_first(_in(Stage.SIDECAR, asks), rooms, options)
-    apps = _hardest_first(_in(Stage.APP, asks), rooms, options)
-    for beside in packings(sidecars, rooms, options=options, budget=budget):
+    container_requests, budget = request.containers, iter(range(effort))
+    sidecars = _hardest_first(_in(Stage.SIDECAR, container_requests), headrooms, options)
+    apps = _hardest_first(_in(Stage.APP, container_requests), headrooms, options)
+    for beside in packings(sidecars, headrooms, options=options, budget=budget):
         held = dict(zip(sidecars, beside, strict=True))
-        left = occupy(rooms, chain(*beside))
+        left = occupy(headrooms, chain(*beside))
         main = next(packings(apps, left, options=options, budget=budget), None)
         if main is None:
             continue
         own = partial(_prefer_own, options=every, own=tuple(chain(*main)))
-        for container_request in _in(Stage.INIT, asks):
+        for container_request in _in(Stage.INIT, container_requests):
             started = (held[s] for s in sidecars if s.index < container_request.index)
-            before = occupy(rooms, chain.from_iterable(started))
+            before = occupy(headrooms, chain.from_iterable(started))
             chosens = next(packings((container_request,), before, options=own, budget=budget), None)
             if chosens is None:
                 break
             held[container_request] = chosens[0]
         else:
             held |= zip(apps, main, strict=True)
-            return tuple(held[container_request] for container_request in asks)
+            return tuple(held[container_request] for container_request in container_requests)
     return None
 
 
-def _in(stage: Stage, asks: Iterable[ContainerRequest]) -> list[ContainerRequest]:
-    return [container_request for container_request in asks if container_request.stage is stage]
+def _in(stage: Stage, container_requests: Iterable[ContainerRequest]) -> list[ContainerRequest]:
+    return [
+        container_request
+        for container_request in container_requests
+        if container_request.stage is stage
+    ]
 
 
 def _hardest_first(
-    asks: Sequence[ContainerRequest], rooms: Headrooms, options: Options
+    container_requests: Sequence[ContainerRequest], headrooms: Headrooms, options: Options
 ) -> Sequence[ContainerRequest]:
     """Order by GPUs to spare, then by size: the one with least choice must not come last.
 
     Those without cores come before all: a GPU whose cores are all promised takes nobody more.
     """
-    if len(asks) <= 1:
-        return asks
-    found = {container_request: options(container_request, rooms) for container_request in asks}
+    if len(container_requests) <= 1:
+        return container_requests
+    found = {
+        container_request: options(container_request, headrooms)
+        for container_request in container_requests
+    }
     return sorted(
-        asks,
+        container_requests,
         key=lambda container_request: (
             container_request.cores > 0,
             gpu_count(found[container_request]) - container_request.count,
@@ -80,7 +87,7 @@ def _hardest_first(
 
 def _prefer_own(
     container_request: ContainerRequest,
-    rooms: Headrooms,
+    headrooms: Headrooms,
     *,
     options: Options,
     own: Sequence[Option],
@@ -93,7 +100,7 @@ def _prefer_own(
         enough = held.get((option.position, option.grant.placed), -1) >= option.grant.memory
         return not enough, option.position not in near
 
-    return sorted(options(container_request, rooms), key=distance)
+    return sorted(options(container_request, headrooms), key=distance)
 
 
 def _memory(option: Option) -> int:
@@ -117,7 +124,7 @@ class NodeHeadrooms:
     """A node, and its GPUs that a request accepts in one mode."""
 
     node: str
-    rooms: Headrooms
+    headrooms: Headrooms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,9 +132,9 @@ class PlanSearch:
     """Where a request may go, and by which rules."""
 
     places: Mapping[Mode, tuple[NodeHeadrooms, ...]]
-    cutter: MigOptions
+    mig_options: MigOptions
     prefer: Prefer
-    packing: FillPolicy = FillPolicy.BINPACK  # of nodes; that of GPUs is the cutter's
+    packing: FillPolicy = FillPolicy.BINPACK  # of nodes; that of GPUs is in mig_options
 
 
 def places(nodes: Iterable[Node], request: PodRequest, mode: Mode) -> tuple[NodeHeadrooms, ...]:
@@ -135,22 +142,20 @@ def places(nodes: Iterable[Node], request: PodRequest, mode: Mode) -> tuple[Node
 
     Numbers in a request do not matter here, so that smaller ones can be tried in the same places.
     """
-    node_headroomses: list[NodeHeadrooms] = []
+    node_headrooms: list[NodeHeadrooms] = []
     there = hardware(mode)
     for node in nodes:
         gpus = [gpu for gpu in node.gpus if gpu.mode is there]
-        rooms = tuple(headroom(gpu) for gpu in gpus if exclusion(gpu, request, (mode,)) is None)
-        if rooms:
-            node_headroomses.append(NodeHeadrooms(node=node.name, rooms=rooms))
-    return (
-        tuple(node_headroomses) if len(node_headroomses) <= 1 else _unique_places(node_headroomses)
-    )
+        headrooms = tuple(headroom(gpu) for gpu in gpus if exclusion(gpu, request, (mode,)) is None)
+        if headrooms:
+            node_headrooms.append(NodeHeadrooms(node=node.name, headrooms=headrooms))
+    return tuple(node_headrooms) if len(node_headrooms) <= 1 else _unique_places(node_headrooms)
 
 
-def _unique_places(node_headroomses: Iterable[NodeHeadrooms]) -> tuple[NodeHeadrooms, ...]:
+def _unique_places(node_headrooms: Iterable[NodeHeadrooms]) -> tuple[NodeHeadrooms, ...]:
     first: dict[object, NodeHeadrooms] = {}
-    for place in node_headroomses:
-        first.setdefault(tuple(room.likeness for room in place.rooms), place)
+    for place in node_headrooms:
+        first.setdefault(tuple(headroom.likeness for headroom in place.headrooms), place)
     return tuple(first.values())
 
 
@@ -174,29 +179,31 @@ def _rank(plan: AssignmentPlan) -> tuple[int, ...]:
 
 def _plans(search: PlanSearch, request: PodRequest, mode: Mode) -> Iterator[AssignmentPlan]:
     """Yield the best plan of each place that has one; more places, less effort for each."""
-    node_headroomses = search.places[mode]
-    effort = max(4 * len(request.containers), ATTEMPTS // max(1, len(node_headroomses)))
-    for place in node_headroomses:
-        chosen = _arrange(search.cutter, request, mode, rooms=place.rooms, effort=effort)
+    node_headrooms = search.places[mode]
+    effort = max(4 * len(request.containers), ATTEMPTS // max(1, len(node_headrooms)))
+    for place in node_headrooms:
+        chosen = _arrange(
+            search.mig_options, request, mode, headrooms=place.headrooms, effort=effort
+        )
         if chosen is not None:
             yield _plan(place, request, mode, chosen=chosen, packing=search.packing)
 
 
 def _arrange(
-    cutter: MigOptions, request: PodRequest, mode: Mode, *, rooms: Headrooms, effort: int
+    mig_options: MigOptions, request: PodRequest, mode: Mode, *, headrooms: Headrooms, effort: int
 ) -> tuple[Chosen, ...] | None:
     """Look for an arrangement with the best place on each GPU, then with every place.
 
     Only where several containers compete can a place that is not the best one help.
     """
     if mode is not Mode.MIG:
-        options = partial(hami_core.options, mode=mode, packing=cutter.packing)
-        return arrangement(request, rooms, options=options, every=options, effort=effort)
-    every = partial(cutter.options, thorough=True)
-    quick = arrangement(request, rooms, options=cutter.options, every=every, effort=effort)
+        options = partial(hami_core.options, mode=mode, packing=mig_options.packing)
+        return arrangement(request, headrooms, options=options, every=options, effort=effort)
+    every = partial(mig_options.options, thorough=True)
+    quick = arrangement(request, headrooms, options=mig_options.options, every=every, effort=effort)
     if quick is not None or len(request.containers) == 1:
         return quick
-    return arrangement(request, rooms, options=every, every=every, effort=effort)
+    return arrangement(request, headrooms, options=every, every=every, effort=effort)
 
 
 def _plan(
@@ -207,7 +214,7 @@ def _plan(
     chosen: Sequence[Chosen],
     packing: FillPolicy,
 ) -> AssignmentPlan:
-    asks, rooms = request.containers, place.rooms
+    container_requests, headrooms = request.containers, place.headrooms
     options = tuple(chain.from_iterable(chosen))
     lost = tuple(map(sum, zip(*(option.rank for option in options), strict=True)))
     containers = tuple(
@@ -216,21 +223,24 @@ def _plan(
             grants=tuple(option.grant for option in found),
             stage=container_request.stage,
         )
-        for container_request, found in zip(asks, chosen, strict=True)
+        for container_request, found in zip(container_requests, chosen, strict=True)
     )
     # By binpack instances go where they lose least, whichever node that is.
     apart = mode is Mode.MIG and packing is FillPolicy.BINPACK
-    free = () if apart else (hami_core.emptiness(rooms, peak_grants(containers)),)
+    free = () if apart else (hami_core.emptiness(headrooms, peak_grants(containers)),)
     packed = tuple(hami_core.SIGNS[packing] * share for share in free)
     return AssignmentPlan(
         assignment=Assignment(node=place.node, mode=mode, containers=containers),
-        cost=peak(asks, [sum(_cost(option, rooms) for option in found) for found in chosen]),
+        cost=peak(
+            container_requests,
+            [sum(_cost(option, headrooms) for option in found) for found in chosen],
+        ),
         rank=(*packed, *lost),
     )
 
 
-def _cost(option: Option, rooms: Headrooms) -> int:
-    gpu, grant = rooms[option.position].gpu, option.grant
+def _cost(option: Option, headrooms: Headrooms) -> int:
+    gpu, grant = headrooms[option.position].gpu, option.grant
     if grant.placed is None or gpu.board is None:
         return soft_cost(grant.memory, grant.cores, total=gpu.memory)
     return -(-1000 * grant.placed.profile.size // gpu.board.slots)

@@ -111,7 +111,7 @@ def _alike(far: Sequence[Sequence[int]], a: int, b: int) -> bool:
     return all(far[a][c] == far[b][c] for c in range(len(far)) if c not in {a, b})
 
 
-def prefer_close(options: list[Option], rooms: Headrooms, *, count: int) -> list[Option]:
+def prefer_close(options: list[Option], headrooms: Headrooms, *, count: int) -> list[Option]:
     """Put first the options of those *count* GPUs that are closest together.
 
     Closest is what has fewest pairs at the largest distance, then at the next. Of sets that are
@@ -120,7 +120,7 @@ def prefer_close(options: list[Option], rooms: Headrooms, *, count: int) -> list
     """
     if count <= 1:
         return options
-    web = web_of([headroom.gpu for headroom in rooms])
+    web = web_of([headroom.gpu for headroom in headrooms])
     firsts: dict[int, Option] = {}
     for option in options:
         firsts.setdefault(option.position, option)

@@ -74,7 +74,7 @@ class ClusterReader:
             policy=PlacementPolicy(
                 prefer=settings.prefer,
                 geometries=devices.geometries,
-                packings=settings.fill_policies,
+                fill_policies=settings.fill_policies,
             ),
         )
 

@@ -242,9 +242,9 @@ def soft_ways(there: Node, one: ContainerRequest) -> list[tuple[Grant, ...]]:
 def mig_ways(there: Node, one: ContainerRequest) -> list[tuple[Grant, ...]]:
     single = [
         [
-            granted(gpu.uuid, one, Placement(rung.profile, start))
-            for rung in sufficient_profiles(one, gpu.board)
-            for start in rung.profile.starts
+            granted(gpu.uuid, one, Placement(capacity.profile, start))
+            for capacity in sufficient_profiles(one, gpu.board)
+            for start in capacity.profile.starts
         ]
         for gpu in there.gpus
     ]

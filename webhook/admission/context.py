@@ -28,5 +28,5 @@ class AdmissionContext(Value, frozen=True):
         return PlacementPolicy(
             prefer=self.prefer or settings.prefer,
             geometries=self.geometries,
-            packings=settings.fill_policies,
+            fill_policies=settings.fill_policies,
         )

@@ -62,7 +62,7 @@ def plan(made: ManifestPod[Pod], context: AdmissionContext) -> Plan:
         policy=PlacementPolicy(
             prefer=context.prefer or context.settings.prefer,
             geometries=context.geometries,
-            packings=context.settings.fill_policies,
+            fill_policies=context.settings.fill_policies,
         ),
     )
     feasibility = outlook(request, search, refused=isinstance(outcome, Refused))

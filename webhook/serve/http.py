@@ -1,4 +1,8 @@
-"""Uvicorn with hot certificates, the path past ASGI, /metrics and /healthz."""
+"""Uvicorn with hot certificates, the path past ASGI, /metrics and /healthz.
+
+The path past ASGI (:class:`Reviews`) exists for ``benchmarks.webhook``: reviews are answered in
+batches, without a task for each. Without that benchmark it could go; every route works in ASGI too.
+"""
 
 import asyncio
 import contextlib

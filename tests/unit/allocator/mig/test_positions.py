@@ -151,7 +151,7 @@ def test_v1_containers_of_one_pod_have_positions_of_their_own() -> None:
 
 def test_a_schedulers_pick_is_taken() -> None:
     """Also its group, which is not the first that would do."""
-    policy = replace(MIXED, wished=(("GPU-n0-0", "group2-3"),))
+    policy = replace(MIXED, preferred_positions=(("GPU-n0-0", "group2-3"),))
 
     choice = choose(mig_snapshot(), pod(ask(8000)), policy=policy)
 

@@ -39,7 +39,7 @@ def test_the_gpu_follows_the_policy(
     there: Snapshot, mode: Mode, *, packing: FillPolicy, expected: str
 ) -> None:
     """Binpack takes the busiest GPU that has room, spread the idle one, in either mode."""
-    policy = PlacementPolicy(packings=FillPolicies(node=BINPACK, gpu=packing))
+    policy = PlacementPolicy(fill_policies=FillPolicies(node=BINPACK, gpu=packing))
 
     assert gpus(choose(there, pod(ask(4000), mode=mode), policy=policy)) == [expected]
 
@@ -50,7 +50,7 @@ def test_the_node_follows_the_policy(mode: Mode, *, packing: FillPolicy, expecte
     """The same for nodes, where the choice between them is ours."""
     make = soft if mode is Mode.HAMI_CORE else lambda index, held: cut(index, held // 10000)
     there = snapshot(node("busy", make(0, 20000)), node("idle", make(0, 0)))
-    policy = PlacementPolicy(packings=FillPolicies(node=packing, gpu=BINPACK))
+    policy = PlacementPolicy(fill_policies=FillPolicies(node=packing, gpu=BINPACK))
 
     found = choose(there, pod(ask(4000), mode=mode), policy=policy)
 

@@ -112,9 +112,9 @@ def test_the_smallest_sufficient_profile(
     container: ContainerRequest, product: str, expected: str | None
 ) -> None:
     """Memory as NVML reports it, and multiprocessors, must both suffice."""
-    rung = smallest_sufficient(container, board(product))
+    sufficient = smallest_sufficient(container, board(product))
 
-    assert (rung and rung.profile.name) == expected
+    assert (sufficient and sufficient.profile.name) == expected
 
 
 def test_scarce_profiles_are_not_given_unasked() -> None:
