@@ -68,9 +68,9 @@ def shortage_advice(
 
 
 def _crowded_finding(nodes: Sequence[Headrooms], remedy: str) -> Finding:
-    hard = all(headroom.gpu.mode is Mode.MIG for headrooms in nodes for headroom in headrooms)
+    all_mig = all(headroom.gpu.mode is Mode.MIG for headrooms in nodes for headroom in headrooms)
     return Finding(
-        reason=Reason.NO_GEOMETRY if hard else Reason.MEMORY_SHORT,
+        reason=Reason.NO_GEOMETRY if all_mig else Reason.MEMORY_SHORT,
         place="pod",
         field="spec",
         what="its containers fit one by one, but not together on one node",
@@ -81,7 +81,7 @@ def _crowded_finding(nodes: Sequence[Headrooms], remedy: str) -> Finding:
 def _obstacle(
     container_request: ContainerRequest, nodes: Sequence[Headrooms], mig_options: MigOptions
 ) -> Obstacle | None:
-    """Return why no node takes *ask* alone; ``None`` if one does."""
+    """Return why no node takes *container_request* alone; ``None`` if one does."""
     takers = [
         sum(_takes(container_request, headroom, mig_options) for headroom in headrooms)
         for headrooms in nodes
@@ -95,7 +95,7 @@ def _obstacle(
         return Reason.TOO_MANY, what
     soft = [headroom for headroom in headrooms if headroom.gpu.mode is not Mode.MIG]
     return (
-        _soft(container_request, soft)
+        _hami_core_obstacle(container_request, soft)
         if soft
         else _mig_obstacle(container_request, headrooms, mig_options)
     )
@@ -109,7 +109,9 @@ def _takes(
     return not shortfall(container_request, headroom)
 
 
-def _soft(container_request: ContainerRequest, headrooms: Sequence[Headroom]) -> Obstacle:
+def _hami_core_obstacle(
+    container_request: ContainerRequest, headrooms: Sequence[Headroom]
+) -> Obstacle:
     """Describe what the closest GPU lacks."""
     closest = min(headrooms, key=lambda headroom: shortfall(container_request, headroom).rank)
     match shortfall(container_request, closest).reason:
@@ -145,14 +147,14 @@ def _mig_obstacle(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Knob:
+class _Amount:
     """One number of a container that could be smaller: *least* up to below *asked*."""
 
     resource: str | None
     unit: str
     least: int
     asked: int
-    turned: Callable[[int], ContainerRequest]
+    with_value: Callable[[int], ContainerRequest]
 
 
 def _reliefs(
@@ -160,64 +162,66 @@ def _reliefs(
 ) -> Iterator[SmallerRequest]:
     """Yield, for one number after the other, the largest smaller value with which the pod fits."""
     for container_request in container_requests:
-        for knob in _knobs(container_request, vocabulary_of(request)):
+        for amount in _amounts(container_request, vocabulary_of(request)):
 
             def fits_with(
                 value: int,
                 container_request: ContainerRequest = container_request,
-                knob: _Knob = knob,
+                amount: _Amount = amount,
             ) -> bool:
-                turned = knob.turned(value)
-                return fits(_replace_container(request, container_request, turned))
+                with_value = amount.with_value(value)
+                return fits(_replace_container(request, container_request, with_value))
 
-            value = _largest(fits_with, least=knob.least, below=knob.asked)
+            value = _largest(fits_with, least=amount.least, below=amount.asked)
             if value is not None:
-                unit = knob.unit.removesuffix("s") if value == 1 else knob.unit
+                unit = amount.unit.removesuffix("s") if value == 1 else amount.unit
                 advice = f"ask for at most {value}{unit}"
                 yield SmallerRequest(
-                    container_request=container_request, resource=knob.resource, advice=advice
+                    container_request=container_request, resource=amount.resource, advice=advice
                 )
 
 
-def _knobs(container_request: ContainerRequest, names: Vocabulary) -> Iterator[_Knob]:
+def _amounts(container_request: ContainerRequest, names: Vocabulary) -> Iterator[_Amount]:
     if container_request.memory is not None:
-        yield _Knob(
+        yield _Amount(
             resource=names.memory,
             unit=" MiB",
             least=1,
             asked=container_request.memory,
-            turned=lambda n: msgspec.structs.replace(container_request, memory=MiB(n)),
+            with_value=lambda n: msgspec.structs.replace(container_request, memory=MiB(n)),
         )
     else:
-        yield _Knob(
+        yield _Amount(
             resource=names.percent,
             unit="% of its memory",
             least=1,
             asked=100 if container_request.percent is None else container_request.percent,
-            turned=lambda n: msgspec.structs.replace(container_request, percent=n),
+            with_value=lambda n: msgspec.structs.replace(container_request, percent=n),
         )
-    yield _Knob(
+    yield _Amount(
         resource=names.cores,
         unit=" cores",
         least=0,
         asked=container_request.cores,
-        turned=lambda n: msgspec.structs.replace(container_request, cores=CorePercent(n)),
+        with_value=lambda n: msgspec.structs.replace(container_request, cores=CorePercent(n)),
     )
-    yield _Knob(
+    yield _Amount(
         resource=names.count,
         unit=" GPUs",
         least=1,
         asked=container_request.count,
-        turned=lambda n: msgspec.structs.replace(container_request, count=n),
+        with_value=lambda n: msgspec.structs.replace(container_request, count=n),
     )
 
 
 def _replace_container(
-    request: PodRequest, container_request: ContainerRequest, turned: ContainerRequest
+    request: PodRequest, container_request: ContainerRequest, with_value: ContainerRequest
 ) -> PodRequest:
     return msgspec.structs.replace(
         request,
-        containers=tuple(turned if one is container_request else one for one in request.containers),
+        containers=tuple(
+            with_value if one is container_request else one for one in request.containers
+        ),
     )
 
 

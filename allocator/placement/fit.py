@@ -15,25 +15,22 @@ from allocator.model.value import Value
 
 
 class Headroom(Value, frozen=True):
-    """One GPU as far as one decision has got.
+    """One GPU with the grants that a decision has made so far.
 
-    ``memory`` is free, ``cores`` are promised, ``tenants`` are containers with a grant,
-    ``taken`` is the bit mask of MIG memory slots and ``profiles`` are the instances on them,
-    ``positions`` what Volcano calls those that it knows.
-    An instance without a grant is idle and takes nothing: it may be recut.
+    An instance without a grant is idle and takes nothing, because it may be destroyed.
     """
 
     gpu: Gpu
-    memory: MiB
-    cores: CorePercent
-    tenants: int
-    taken: int
-    profiles: tuple[Profile, ...]
-    positions: tuple[str, ...]
+    memory: MiB  # free
+    cores: CorePercent  # promised
+    tenants: int  # containers with a grant
+    taken: int  # bit mask of the MIG memory slots with a grant
+    profiles: tuple[Profile, ...]  # of the instances with a grant
+    positions: tuple[str, ...]  # Volcano's names of those placements, where it has one
 
     @property
     def likeness(self) -> tuple[object, ...]:
-        """Return what, if equal, makes two GPUs interchangeable for whoever asks."""
+        """Return a key that is equal for two GPUs which any request may use alike."""
         gpu = self.gpu
         kind = (gpu.model, gpu.board, gpu.mode, gpu.memory, gpu.slots, gpu.instances)
         names = tuple(sorted(profile.name for profile in self.profiles))
@@ -46,15 +43,12 @@ _NOTHING: Final = (0, 0, 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortfall:
-    """How far one GPU is from taking one container; false means that it takes it.
-
-    ``shares`` counts containers over the most that may share the GPU. ``cores`` is at least 1
-    where another container is in the way of an exclusive one, or an exclusive one in ours.
-    """
+    """How far one GPU is from taking one container; false means that it takes it."""
 
     memory: MiB = NO_MEMORY
+    # At least 1 where the container or a tenant of the GPU asks for a whole GPU.
     cores: CorePercent = NO_CORES
-    shares: int = 0
+    shares: int = 0  # containers over the most that may share the GPU
 
     def __bool__(self) -> bool:
         return bool(self.shares or self.memory or self.cores)
@@ -76,7 +70,7 @@ class Shortfall:
 
 
 def shortfall(container_request: ContainerRequest, headroom: Headroom) -> Shortfall:
-    """Measure what *headroom*, on a GPU shared in software, lacks for *ask*.
+    """Measure what *headroom*, on a GPU shared in software, lacks for a container.
 
     100 cores are the whole GPU, to be shared with nobody, even with one who asks for none:
     the rule of Volcano's deviceshare.
@@ -86,7 +80,7 @@ def shortfall(container_request: ContainerRequest, headroom: Headroom) -> Shortf
 
 
 def takes(container_request: ContainerRequest, headroom: Headroom) -> bool:
-    """Say whether *headroom*, on a GPU shared in software, lacks nothing for *ask*."""
+    """Say whether *headroom*, on a GPU shared in software, lacks nothing for a container."""
     return _missing_amounts(container_request, headroom) == _NOTHING
 
 
@@ -112,7 +106,7 @@ def hardware(mode: Mode) -> Mode:
 
 
 def serves(container_request: ContainerRequest, offer: GpuKind, named: str | None = None) -> bool:
-    """Say whether one empty GPU of a kind takes *ask*."""
+    """Say whether one empty GPU of a kind takes *container_request*."""
     if offer.mode is Mode.MIG:
         return smallest_sufficient(container_request, offer.board, named) is not None
     return (

@@ -22,7 +22,7 @@ def options(
     mode: Mode,
     packing: FillPolicy = FillPolicy.BINPACK,
 ) -> list[Option]:
-    """Return one option per GPU that takes *ask*.
+    """Return one option per GPU that takes *container_request*.
 
     By binpack the GPU left with the smallest share comes first, by spread the one with the
     largest. Those that are closest together come before both where several are asked for.

@@ -83,7 +83,7 @@ class MigOptions:
     def options(
         self, container_request: ContainerRequest, headrooms: Headrooms, *, thorough: bool = False
     ) -> list[Option]:
-        """Return the best instance on each GPU that takes *ask*, the best GPU first.
+        """Return the best instance on each GPU that takes *container_request*, the best GPU first.
 
         A *thorough* search needs every other place too: behind, because each loses more. GPUs
         that are closest together come first where several are asked for.
@@ -97,7 +97,7 @@ class MigOptions:
         return prefer_close(ranked, headrooms, count=container_request.count)
 
     def takes(self, container_request: ContainerRequest, headroom: Headroom) -> bool:
-        """Say whether there is an instance for *ask* on one GPU."""
+        """Say whether there is an instance for *container_request* on one GPU."""
         return next(self._options_on(container_request, 0, headroom), None) is not None
 
     def _options_on(

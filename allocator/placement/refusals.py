@@ -103,7 +103,7 @@ def short_name(resource: str) -> str:
 
 
 def place_of(container_request: ContainerRequest) -> str:
-    """Return where a finding about *ask* belongs."""
+    """Return where a finding about *container_request* belongs."""
     return f"container {quote(container_request.name)}"
 
 

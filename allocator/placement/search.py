@@ -34,9 +34,9 @@ def arrangement(
     container_requests, budget = request.containers, iter(range(effort))
     sidecars = _hardest_first(_in(Stage.SIDECAR, container_requests), headrooms, options)
     apps = _hardest_first(_in(Stage.APP, container_requests), headrooms, options)
-    for beside in packings(sidecars, headrooms, options=options, budget=budget):
-        held = dict(zip(sidecars, beside, strict=True))
-        left = occupy(headrooms, chain(*beside))
+    for with_sidecars in packings(sidecars, headrooms, options=options, budget=budget):
+        held = dict(zip(sidecars, with_sidecars, strict=True))
+        left = occupy(headrooms, chain(*with_sidecars))
         main = next(packings(apps, left, options=options, budget=budget), None)
         if main is None:
             continue
@@ -44,10 +44,12 @@ def arrangement(
         for container_request in _in(Stage.INIT, container_requests):
             started = (held[s] for s in sidecars if s.index < container_request.index)
             before = occupy(headrooms, chain.from_iterable(started))
-            chosens = next(packings((container_request,), before, options=own, budget=budget), None)
-            if chosens is None:
+            init_options = next(
+                packings((container_request,), before, options=own, budget=budget), None
+            )
+            if init_options is None:
                 break
-            held[container_request] = chosens[0]
+            held[container_request] = init_options[0]
         else:
             held |= zip(apps, main, strict=True)
             return tuple(held[container_request] for container_request in container_requests)
@@ -94,11 +96,11 @@ def _prefer_own(
 ) -> list[Option]:
     """Put what the pod's apps will have, and then other room on their GPUs, before the rest."""
     held = {(o.position, o.grant.placed): o.grant.memory for o in sorted(own, key=_memory)}
-    near = {option.position for option in own}
+    own_gpus = {option.position for option in own}
 
     def distance(option: Option) -> tuple[bool, bool]:
         enough = held.get((option.position, option.grant.placed), -1) >= option.grant.memory
-        return not enough, option.position not in near
+        return not enough, option.position not in own_gpus
 
     return sorted(options(container_request, headrooms), key=distance)
 
@@ -112,11 +114,11 @@ ATTEMPTS: Final = 512  # of one search, over all nodes: some hundredths of a sec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentPlan:
-    """One way to serve a pod; ``cost`` is in thousandths of a GPU, the lower ``rank`` is better."""
+    """One way to serve a pod."""
 
     assignment: Assignment
-    cost: int
-    rank: tuple[int, ...]
+    cost: int  # thousandths of a GPU
+    rank: tuple[int, ...]  # lower is better
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,30 +31,26 @@ Distances = tuple[tuple[int, ...], ...]  # between GPUs of two kinds, and within
 
 @dataclass(frozen=True, slots=True)
 class LinkDistances:
-    """How far the GPUs of a node are from each other, by their positions on it.
+    """How far the GPUs of a node are from each other."""
 
-    GPUs of one of the ``kinds`` are equally far from every other GPU. ``far`` is empty where
-    nothing is known.
-    """
-
-    kinds: tuple[int, ...]
-    far: Distances
+    kinds: tuple[int, ...]  # of each GPU; those of one kind are equally far from every other GPU
+    distances: Distances  # by kind; empty where nothing is known
 
 
 class Idle(NamedTuple):
-    """The GPUs of a node that nobody uses: how many of each kind, and how far those are apart."""
+    """The GPUs of a node that nobody uses."""
 
-    far: Distances
-    counts: tuple[int, ...]
+    distances: Distances  # between kinds
+    counts: tuple[int, ...]  # of each kind
 
 
 UNKNOWN: Final = Idle((), ())
 
 
-def web_of(gpus: Sequence[Gpu]) -> LinkDistances:
-    """Return the web of *gpus*: one object for all machines that are built alike."""
+def link_distances(gpus: Sequence[Gpu]) -> LinkDistances:
+    """Return how far *gpus* are apart: one object for all machines that are built alike."""
     places = {gpu.uuid: position for position, gpu in enumerate(gpus)}
-    return _web(tuple([_build(gpu, places) for gpu in gpus]))
+    return _link_distances(tuple([_location(gpu, places) for gpu in gpus]))
 
 
 class _GpuLocation(NamedTuple):
@@ -65,7 +61,7 @@ class _GpuLocation(NamedTuple):
     links: tuple[int, ...]
 
 
-def _build(gpu: Gpu, places: dict[str, int]) -> _GpuLocation:
+def _location(gpu: Gpu, places: dict[str, int]) -> _GpuLocation:
     if gpu.mode is Mode.MIG:
         return _GpuLocation(gpu.numa, None, ())
     links = tuple([places[uuid] for uuid in gpu.links if uuid in places]) if gpu.links else ()
@@ -73,24 +69,24 @@ def _build(gpu: Gpu, places: dict[str, int]) -> _GpuLocation:
 
 
 @lru_cache(maxsize=256)
-def _web(gpus: tuple[_GpuLocation, ...]) -> LinkDistances:
+def _link_distances(gpus: tuple[_GpuLocation, ...]) -> LinkDistances:
     if not any(gpu.numa is not None or gpu.switch or gpu.links for gpu in gpus):
         return LinkDistances((0,) * len(gpus), ())
-    every = range(len(gpus))
-    far = [[_distance(gpus, a, b) if a != b else 0 for b in every] for a in every]
+    positions = range(len(gpus))
+    distances = [[_distance(gpus, a, b) if a != b else 0 for b in positions] for a in positions]
     firsts: list[int] = []  # one GPU of each kind
     kinds: list[int] = []
     within: list[int] = []
-    for at in every:
-        like = (k for k, first in enumerate(firsts) if _alike(far, at, first))
+    for at in positions:
+        like = (k for k, first in enumerate(firsts) if _alike(distances, at, first))
         kind = next(like, len(firsts))
         if kind == len(firsts):
             firsts.append(at)
             within.append(0)
         else:
-            within[kind] = far[at][firsts[kind]]
+            within[kind] = distances[at][firsts[kind]]
         kinds.append(kind)
-    between = [[far[a][b] for b in firsts] for a in firsts]
+    between = [[distances[a][b] for b in firsts] for a in firsts]
     for kind, distance in enumerate(within):
         between[kind][kind] = distance
     return LinkDistances(tuple(kinds), tuple(map(tuple, between)))
@@ -107,8 +103,8 @@ def _distance(gpus: Sequence[_GpuLocation], a: int, b: int) -> int:
     return host if joined else host + _APART
 
 
-def _alike(far: Sequence[Sequence[int]], a: int, b: int) -> bool:
-    return all(far[a][c] == far[b][c] for c in range(len(far)) if c not in {a, b})
+def _alike(distances: Sequence[Sequence[int]], a: int, b: int) -> bool:
+    return all(distances[a][c] == distances[b][c] for c in range(len(distances)) if c not in {a, b})
 
 
 def prefer_close(options: list[Option], headrooms: Headrooms, *, count: int) -> list[Option]:
@@ -120,31 +116,31 @@ def prefer_close(options: list[Option], headrooms: Headrooms, *, count: int) -> 
     """
     if count <= 1:
         return options
-    web = web_of([headroom.gpu for headroom in headrooms])
+    known = link_distances([headroom.gpu for headroom in headrooms])
     firsts: dict[int, Option] = {}
     for option in options:
         firsts.setdefault(option.position, option)
-    if len(web.far) <= 1 or len(firsts) <= count:
+    if len(known.distances) <= 1 or len(firsts) <= count:
         return options
-    chosen = _closest_gpus(web, list(firsts.values()), count)
+    chosen = _closest_gpus(known, list(firsts.values()), count)
 
     def distance(option: Option) -> int:
         if option.position in chosen:
             return -1
-        here = web.far[web.kinds[option.position]]
-        return max(here[web.kinds[position]] for position in chosen)
+        here = known.distances[known.kinds[option.position]]
+        return max(here[known.kinds[position]] for position in chosen)
 
     return sorted(options, key=distance)
 
 
-def _closest_gpus(web: LinkDistances, options: Sequence[Option], count: int) -> frozenset[int]:
+def _closest_gpus(known: LinkDistances, options: Sequence[Option], count: int) -> frozenset[int]:
     """Return the positions of the closest *count* GPUs; *options* are one of each, best first."""
-    groups: list[list[Option]] = [[] for _ in web.far]
+    groups: list[list[Option]] = [[] for _ in known.distances]
     for option in options:
-        groups[web.kinds[option.position]].append(option)
+        groups[known.kinds[option.position]].append(option)
     sets = (
         sorted(chain(*(group[:n] for group, n in zip(groups, mix, strict=True))), key=_rank)
-        for mix in mixes(web.far, tuple(map(len, groups)), count)
+        for mix in mixes(known.distances, tuple(map(len, groups)), count)
     )
     best = min(sets, key=lambda found: ([o.rank for o in found], [o.position for o in found]))
     return frozenset(option.position for option in best)
@@ -155,7 +151,7 @@ def _rank(option: Option) -> tuple[tuple[int, ...], int]:
 
 
 @lru_cache(maxsize=4096)
-def mixes(far: Distances, counts: tuple[int, ...], count: int) -> tuple[tuple[int, ...], ...]:
+def mixes(distances: Distances, counts: tuple[int, ...], count: int) -> tuple[tuple[int, ...], ...]:
     """Return how many GPUs of each kind to take for the closest *count*: all ways to do so.
 
     *counts* are those that can be had of each kind, *count* together at least.
@@ -172,15 +168,20 @@ def mixes(far: Distances, counts: tuple[int, ...], count: int) -> tuple[tuple[in
                 least, found = strain, []
             found.append(taken)
             continue
-        waiting += _extend(far, counts, count, taken=taken, strain=strain)
+        waiting += _extend(distances, counts, count, taken=taken, strain=strain)
     return tuple(found)
 
 
 def _extend(
-    far: Distances, counts: tuple[int, ...], count: int, *, taken: tuple[int, ...], strain: int
+    distances: Distances,
+    counts: tuple[int, ...],
+    count: int,
+    *,
+    taken: tuple[int, ...],
+    strain: int,
 ) -> Iterator[tuple[tuple[int, ...], int]]:
     """Yield *taken* with each number of GPUs of one kind more; the last one is tried first."""
-    here = far[len(taken)]
+    here = distances[len(taken)]
     wanted = count - sum(taken)
     later = sum(counts[len(taken) + 1 :])
     each = sum(number * _STRAINS[here[kind]] for kind, number in enumerate(taken))
@@ -192,13 +193,13 @@ def _extend(
 
 def idle_of(gpus: Sequence[Gpu]) -> Idle:
     """Return which of *gpus* nobody uses, as far as closeness goes."""
-    web = web_of(gpus)
-    if not web.far:
+    known = link_distances(gpus)
+    if not known.distances:
         return UNKNOWN
-    counts = [0] * len(web.far)
-    for gpu, kind in zip(gpus, web.kinds, strict=True):
+    counts = [0] * len(known.distances)
+    for gpu, kind in zip(gpus, known.kinds, strict=True):
         counts[kind] += gpu.healthy and not gpu.grants
-    return Idle(web.far, tuple(counts))
+    return Idle(known.distances, tuple(counts))
 
 
 @lru_cache(maxsize=4096)
@@ -207,11 +208,11 @@ def worth(idle: Idle, count: int) -> int | None:
 
     The farthest pair of them decides. Too few are worth nothing.
     """
-    far, counts = idle
-    if not far:
+    distances, counts = idle
+    if not distances:
         return None
     if sum(counts) < count:
         return 0
-    mix = mixes(far, counts, count)[0]
-    apart = [far[a][b] for a, b in combinations([k for k, n in enumerate(mix) if n], 2)]
-    return WORTH[max([*apart, *(far[k][k] for k, n in enumerate(mix) if n > 1)], default=0)]
+    mix = mixes(distances, counts, count)[0]
+    apart = [distances[a][b] for a, b in combinations([k for k, n in enumerate(mix) if n], 2)]
+    return WORTH[max([*apart, *(distances[k][k] for k, n in enumerate(mix) if n > 1)], default=0)]

@@ -13,7 +13,15 @@ from allocator.model.gpu import Gpu
 from allocator.model.request import Mode
 from allocator.placement import hami_core
 from allocator.placement.fit import headroom
-from allocator.placement.topology import LOOKS, WORTH, idle_of, mixes, prefer_close, web_of, worth
+from allocator.placement.topology import (
+    LOOKS,
+    WORTH,
+    idle_of,
+    link_distances,
+    mixes,
+    prefer_close,
+    worth,
+)
 from tests.builders.model import ask, gpu, soft_grant
 
 
@@ -88,7 +96,7 @@ def test_a_node_is_worth_its_closest_idle_gpus(gpus: list[Gpu], count: int) -> N
     idle = [replace(one, grants=()) if one.index % 2 else one for one in gpus]
     free = [one for one in idle if not one.grants]
 
-    known = web_of(gpus).far
+    known = link_distances(gpus).distances
     far = min((apart(one) for one in combinations(free, count)), default=None)
 
     expected = None if not known else 0 if far is None else WORTH[far[0]]
@@ -125,7 +133,7 @@ def test_a_large_machine_is_searched_to_the_end(count: int) -> None:
     """Sixteen GPUs on bridges are nowhere near the bound; any number comes in whole pairs."""
     idle = idle_of(bridged(8))
 
-    found = mixes(idle.far, idle.counts, count)
+    found = mixes(idle.distances, idle.counts, count)
 
     assert len(found) < LOOKS // 8
     assert all(sum(taken == 1 for taken in mix) == count % 2 for mix in found)
@@ -135,7 +143,7 @@ def test_a_machine_that_nobody_built_is_not_searched_for_ever() -> None:
     """Beyond the bound there is still an answer, of as many GPUs as are wanted."""
     idle = idle_of(ring(64))
 
-    found = mixes(idle.far, idle.counts, 32)
+    found = mixes(idle.distances, idle.counts, 32)
 
     assert found
     assert all(sum(mix) == 32 for mix in found)
