@@ -142,6 +142,24 @@ def test_who_asks_for_nothing_sees_nothing(gpu_site: Installation, opted_in: str
     assert found["spec"]["containers"][0]["resources"] == {}
 
 
+def test_init_containers_of_a_pod_without_request_see_nothing(
+    gpu_site: Installation, opted_in: str
+) -> None:
+    """They run beside others' GPUs as its containers do."""
+    found = gpu_site.stored(opted_in, pod(container(), init=[container("first")]))
+
+    assert variables(found, "first", "initContainers") == {"NVIDIA_VISIBLE_DEVICES": "void"}
+
+
+def test_a_volume_of_our_name_is_ours_by_its_path(gpu_site: Installation, opted_in: str) -> None:
+    """A tenant who calls a folder of the node as we call ours is refused."""
+    folder = {"name": "vgpu-library", "hostPath": {"path": "/usr/local"}}
+
+    text = gpu_site.refusal(opted_in, pod(annotations={MODE: "hami-core"}, volumes=[folder]))
+
+    assert 'volume "vgpu-library" has a name reserved for vGPU volumes' in text
+
+
 @pytest.mark.parametrize("level", ["baseline", "restricted"])
 def test_pod_security_admits_a_slice(gpu_site: Installation, level: str) -> None:
     """Where hostPath is forbidden the agent mounts the library, so the pod has no volume of it."""

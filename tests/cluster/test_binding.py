@@ -10,10 +10,10 @@ from pathlib import Path
 import orjson
 import pytest
 
-from allocator.ledger.schema import spec_of
+from allocator.ledger.schema import spec_of, status_of
 from tests.builders.bindings import answered, binding, review
 from tests.builders.gpunodes import entry
-from tests.builders.model import soft_grant
+from tests.builders.model import T4, nodes_of, soft_grant
 from tests.builders.pods import MODE, container, pod
 from tests.cluster.api import ApiError, wait_for
 from tests.cluster.binds import bind, denied, emptied, make, promised, two_boards, write
@@ -104,6 +104,42 @@ def test_what_a_pod_is_told_is_what_it_was_promised(site: Installation, team: st
     entries = site.api.get(f"{GPU_NODES}/soft")["spec"]["entries"]
     assert orjson.loads(annotations[f"{OURS}assignment"]) == entries[0]["containers"]
     assert annotations[MODE] == "hami-core"
+
+
+def test_a_scheduler_does_not_say_which_gpus_the_user_accepts(
+    site: Installation, team: str
+) -> None:
+    """What the user wrote stays, and the bind is judged by it."""
+    key = "volcano.sh/vgpu-use-gpuuuid"
+    written = pod(annotations={MODE: "hami-core", key: "GPU-soft-0"})
+    site.create(team, written | {"metadata": {**written["metadata"], "name": "p"}})
+
+    bind(site, team, "p", node="soft", annotations={key: "GPU-other"})
+
+    found = site.api.get(f"{PODS.format(team)}/p")
+    assert found["metadata"]["annotations"][key] == "GPU-soft-0"
+
+
+def test_a_node_of_another_boot_takes_no_bind(site: Installation, team: str) -> None:
+    """What was reported before a reboot is not what is there now, however fresh it looks."""
+    report = {**status_of(nodes_of(1, T4, name="soft")), "bootID": "first"}
+    make(site, team, "p", mode="hami-core")
+    restart(site, "second")
+    write(site, "soft", {"status": report})
+    wait_for(lambda: not site.api.get(f"{GPU_NODES}/soft")["status"].get("inventory"))
+
+    write(site, "soft", {"status": report})
+    status, _ = denied(site, team, "p", node="soft")
+
+    assert (status, promised(site, "soft")) == (409, ())
+    restart(site, "first")
+    write(site, "soft", {"status": report})
+    bind(site, team, "p", node="soft")
+
+
+def restart(site: Installation, boot: str) -> None:
+    """Let the Node report another boot id."""
+    site.api.patch("/api/v1/nodes/soft/status", {"status": {"nodeInfo": {"bootID": boot}}})
 
 
 def test_a_full_node_refuses_in_our_words(site: Installation, team: str) -> None:

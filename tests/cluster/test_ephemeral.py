@@ -55,6 +55,15 @@ def test_a_debug_container_may_not_reach_for_gpus(
     assert refused.value.message.startswith(told)
 
 
+def test_a_pod_whose_init_container_asks_has_gpus(gpu_site: Installation, opted_in: str) -> None:
+    """A privileged debug container would see what its init container was given."""
+    asking = container("first", {NUMBER: 1, MEMORY: 3000})
+    gpu_site.create(opted_in, pod(container(), init=[asking]))
+
+    with pytest.raises(ApiError, match="sees every GPU"):
+        debugged(gpu_site, opted_in, container("d", securityContext={"privileged": True}))
+
+
 def test_a_debug_container_of_a_pod_without_gpu_may_not_see_all(
     gpu_site: Installation, opted_in: str
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 from allocator.catalog.vocabularies import VOCABULARIES
 from allocator.cluster.pods import Pods
 from allocator.config.settings import DEFAULTS
-from allocator.controllers.gang import GangController
+from allocator.controllers.gang import MOST_REFUSALS, GangController
 from allocator.request.pod_summary import PodSummary
 from kube.client import CallOptions
 from kube.clock import Clock
@@ -47,6 +47,7 @@ class Cluster(FakeApiClient):
     """Some gangs of two members or more."""
 
     gangs: tuple[str, ...] = ("old", "new")
+    malformed: tuple[str, ...] = ()
     least: int = 2
     pods: dict[str, PodSummary] = field(default_factory=dict)
     now: float = 0.0
@@ -65,6 +66,8 @@ class Cluster(FakeApiClient):
 
     async def get(self, path: str, **_: Unpack[CallOptions]) -> bytes:
         name = path.rpartition("/")[2]
+        if name in self.malformed:
+            return b'{"metadata": []}'
         if name not in self.gangs:
             raise NotFoundError(404, "NotFound", path)
         group = {"metadata": {"uid": f"uid-{name}"}, "spec": {"minMember": self.least}}
@@ -121,9 +124,42 @@ def idle(cluster: Cluster) -> None:
     cluster.add(member("old-0", node="n0", asks=False))
 
 
-@pytest.mark.parametrize("change", [gone, complete, unknown, idle])
+def complete_without_gpu(cluster: Cluster) -> None:
+    cluster.add(member("old-2", node="n0", asks=False))
+
+
+def ended(cluster: Cluster) -> None:
+    cluster.add(replace(member("old-0", node="n0"), over=True))
+
+
+def ending(cluster: Cluster) -> None:
+    cluster.add(replace(member("old-0", node="n0"), deleting=True))
+
+
+def of_two_namespaces(cluster: Cluster) -> None:
+    cluster.add(replace(member("old-1"), namespace="team-b"))
+
+
+def malformed(cluster: Cluster) -> None:
+    cluster.malformed = ("old",)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        gone,
+        complete,
+        complete_without_gpu,
+        unknown,
+        idle,
+        ended,
+        ending,
+        of_two_namespaces,
+        malformed,
+    ],
+)
 def test_a_gang_that_is_not_stuck_is_not_reported(change: Callable[[Cluster], None]) -> None:
-    """It is not there, may start, is no gang, or holds no GPU."""
+    """It is not there, may start, is no gang, cannot be read, or holds no GPU."""
     cluster = deadlock()
     change(cluster)
 
@@ -148,6 +184,27 @@ def test_progress_is_waited_for() -> None:
     assert "old: VgpuGangStuck" not in cluster.reasons()
 
 
+def test_a_gang_that_is_stuck_anew_has_its_time_anew() -> None:
+    """It had all that it waited for in between."""
+    cluster = deadlock()
+    cluster.sweep()
+
+    for now, node in ((TIMEOUT - 1, "n0"), (TIMEOUT, "")):
+        cluster.now = now
+        cluster.add(member("old-1", node=node))
+        cluster.sweep()
+
+    assert "old: VgpuGangStuck" not in cluster.reasons()
+
+
+def test_refusals_beyond_the_queue_are_dropped() -> None:
+    """A storm of refused binds neither fails nor waits."""
+    cluster = deadlock()
+
+    for _ in range(MOST_REFUSALS + 1):
+        cluster.gang_watch.note_refusal("uid-new-1", "no room")
+
+
 def test_a_refused_member_tells_its_group() -> None:
     """It says how far the gang has come; who has no group, or enough members, hears nothing."""
     cluster = deadlock()
@@ -159,5 +216,6 @@ def test_a_refused_member_tells_its_group() -> None:
 
     (event,) = cluster.events
     assert (event.regarding.kind, event.regarding.name) == ("PodGroup", "new")
+    assert (event.regarding.namespace, event.regarding.uid) == ("team-a", "uid-new")
     assert event.reason == "VgpuGangShort"
     assert event.note == 'bind of pod "new-1" was refused, 1 of 2 members are bound: no room'
