@@ -105,7 +105,7 @@ class ChangingInventory:
     def view(self, _namespace: str) -> AdmissionView:
         """Return what a decision rests on now."""
         around = AdmissionContext(settings=DEFAULTS, snapshot=self.snapshot, host_paths=True)
-        return AdmissionView(around=around, settings_digest="defaults", age=0.0)
+        return AdmissionView(context=around, settings_digest="defaults", age=0.0)
 
 
 @dataclass(slots=True)

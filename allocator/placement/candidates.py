@@ -38,11 +38,11 @@ def candidates(
                 )
 
 
-def group_candidates(found: Iterable[Candidate]) -> tuple[tuple[Candidate, int], ...]:
+def group_candidates(every: Iterable[Candidate]) -> tuple[tuple[Candidate, int], ...]:
     """Fold candidates that differ only in node and GPU: the first of each, and how many."""
     first: dict[tuple[object, ...], Candidate] = {}
     counts: Counter[tuple[object, ...]] = Counter()
-    for candidate in found:
+    for candidate in every:
         key = (
             candidate.container,
             candidate.model,

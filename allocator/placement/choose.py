@@ -89,17 +89,19 @@ def choose(
     """
     wanted = in_mode(request, mode)
     scope = _scope(snapshot, wanted, node=node, policy=policy)
-    found = tuple(candidates(scope.nodes, wanted, modes=scope.modes, mig_options=scope.mig_options))
+    answers = tuple(
+        candidates(scope.nodes, wanted, modes=scope.modes, mig_options=scope.mig_options)
+    )
     fitting = best(scope.search(wanted), wanted)
     if fitting is None:
-        verdict, findings = _verdict_and_findings(scope, wanted, found)
-        return Choice(assignment=None, verdict=verdict, findings=findings, candidates=found)
+        verdict, findings = _verdict_and_findings(scope, wanted, answers)
+        return Choice(assignment=None, verdict=verdict, findings=findings, candidates=answers)
     plan, rule = fitting
     return Choice(
         assignment=plan.assignment,
         verdict=FitVerdict.FITS,
         findings=(),
-        candidates=found,
+        candidates=answers,
         rule=rule,
     )
 
@@ -118,8 +120,8 @@ def place_on(
 ) -> Assignment | None:
     """Choose on *node* alone as :func:`choose` does, without a word on why nothing fits."""
     alone = Snapshot(version="", nodes={node.name: node}, demand=demand)
-    found = best(_scope(alone, request, node=node.name, policy=policy).search(request), request)
-    return None if found is None else found[0].assignment
+    plan = best(_scope(alone, request, node=node.name, policy=policy).search(request), request)
+    return None if plan is None else plan[0].assignment
 
 
 def _scope(
@@ -146,18 +148,18 @@ def _scope(
 
 
 def _verdict_and_findings(
-    scope: _Scope, request: PodRequest, found: Sequence[Candidate]
+    scope: _Scope, request: PodRequest, answers: Sequence[Candidate]
 ) -> tuple[FitVerdict, tuple[Finding, ...]]:
     """Say whether *request* would fit if nothing else ran, and what to do either way."""
     empty = replace(scope, nodes=tuple(map(_empty_node, scope.nodes)))
     if best(empty.search(request), request) is not None:
-        return FitVerdict.NOT_NOW, (_advice(scope, request, found, later=True),)
+        return FitVerdict.NOT_NOW, (_advice(scope, request, answers, later=True),)
     verdict = FitVerdict.NEVER if scope.known else FitVerdict.NOT_NOW
     if not any(node.gpus for node in scope.nodes):
         return verdict, (_no_gpu(),)
     fleet = snapshot_of(scope.nodes, version="", complete=scope.known)
     stable = unservable_findings(request, fleet.offers, mixed=fleet.mixed)
-    return verdict, stable or (_advice(empty, request, found, later=False),)
+    return verdict, stable or (_advice(empty, request, answers, later=False),)
 
 
 def _empty_node(node: Node) -> Node:
@@ -169,12 +171,12 @@ def _empty_node(node: Node) -> Node:
 
 
 def _advice(
-    scope: _Scope, request: PodRequest, found: Sequence[Candidate], *, later: bool
+    scope: _Scope, request: PodRequest, answers: Sequence[Candidate], *, later: bool
 ) -> Finding:
     search = scope.search(request)
     headrooms = [place.headrooms for there in search.places.values() for place in there]
     if not headrooms:
-        return _excluded_finding(found)
+        return _excluded_finding(answers)
     return shortage_advice(
         request,
         headrooms,
@@ -184,9 +186,9 @@ def _advice(
     )
 
 
-def _excluded_finding(found: Sequence[Candidate]) -> Finding:
+def _excluded_finding(answers: Sequence[Candidate]) -> Finding:
     """Say why every GPU is out of the question: broken, or excluded by its UUID."""
-    ill = any(candidate.reason is Reason.UNHEALTHY for candidate in found)
+    ill = any(candidate.reason is Reason.UNHEALTHY for candidate in answers)
     return Finding(
         reason=Reason.UNHEALTHY if ill else Reason.MODEL_UNAVAILABLE,
         place="pod",

@@ -182,12 +182,12 @@ def headroom(gpu: Gpu) -> Headroom:
 
     Kept for the next decision: a promise changes one GPU of many.
     """
-    found = _known.get(id(gpu))
-    if found is None:
+    known = _known.get(id(gpu))
+    if known is None:
         if len(_known) >= MOST_KNOWN:
             _known.clear()
-        found = _known[id(gpu)] = _headroom(gpu)
-    return found
+        known = _known[id(gpu)] = _headroom(gpu)
+    return known
 
 
 def _headroom(gpu: Gpu) -> Headroom:

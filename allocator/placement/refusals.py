@@ -46,10 +46,10 @@ def unservable_findings(
     if not kinds:
         return (_no_mode(request, accepted),)
     fleet = _Fleet(accepted=accepted, kinds=kinds, mixed=mixed)
-    found = (
+    candidate = (
         _obstacles(request, container_request, fleet) for container_request in request.containers
     )
-    findings = tuple(chain.from_iterable(found))
+    findings = tuple(chain.from_iterable(candidate))
     if findings or mixed or any(_takes(request, k, n) for k, n in kinds.items()):
         return findings
     return (_too_much(),)
@@ -240,12 +240,12 @@ def _no_geometry(
     ]
     if not profiles:
         return _no_profile(request, container_request, fleet)
-    roomy = [found for found in profiles if _roomy(container_request, found[1])]
+    roomy = [candidate for candidate in profiles if _roomy(container_request, candidate[1])]
     if roomy:
-        kind, profile = max(roomy, key=lambda found: (found[1].cores, found[0].model))
+        kind, profile = max(roomy, key=lambda candidate: (candidate[1].cores, candidate[0].model))
         of = f"the share of {profile.profile} on {bare_name(kind.model)}"
         return _too_many_cores(request, container_request, of=of, most=profile.cores)
-    kind, profile = max(profiles, key=lambda found: (found[1].memory, found[0].model))
+    kind, profile = max(profiles, key=lambda candidate: (candidate[1].memory, candidate[0].model))
     asked = (
         f"{container_request.memory} MiB"
         if container_request.memory is not None

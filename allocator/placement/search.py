@@ -73,7 +73,7 @@ def _hardest_first(
     """
     if len(container_requests) <= 1:
         return container_requests
-    found = {
+    options_by_request = {
         container_request: options(container_request, headrooms)
         for container_request in container_requests
     }
@@ -81,8 +81,10 @@ def _hardest_first(
         container_requests,
         key=lambda container_request: (
             container_request.cores > 0,
-            gpu_count(found[container_request]) - container_request.count,
-            -max((option.grant.memory for option in found[container_request]), default=0),
+            gpu_count(options_by_request[container_request]) - container_request.count,
+            -max(
+                (option.grant.memory for option in options_by_request[container_request]), default=0
+            ),
         ),
     )
 

@@ -156,20 +156,20 @@ def mixes(distances: Distances, counts: tuple[int, ...], count: int) -> tuple[tu
 
     *counts* are those that can be had of each kind, *count* together at least.
     """
-    least, found = -1, list[tuple[int, ...]]()
+    least, closest = -1, list[tuple[int, ...]]()
     looks = iter(range(LOOKS))
     waiting: list[tuple[tuple[int, ...], int]] = [((), 0)]
     while waiting and next(looks, None) is not None:
         taken, strain = waiting.pop()
-        if found and strain > least:
+        if closest and strain > least:
             continue
         if len(taken) == len(counts):
-            if not found or strain < least:
-                least, found = strain, []
-            found.append(taken)
+            if not closest or strain < least:
+                least, closest = strain, []
+            closest.append(taken)
             continue
         waiting += _extend(distances, counts, count, taken=taken, strain=strain)
-    return tuple(found)
+    return tuple(closest)
 
 
 def _extend(

@@ -72,7 +72,7 @@ def mode_lines(choice: ModeChoice) -> Iterator[Line]:
 
 
 def placement_lines(
-    feasibility: Feasibility, *, given: Mode | None = None, said: str = ""
+    feasibility: Feasibility, *, given: Mode | None = None, refusal: str = ""
 ) -> Iterator[Line]:
     """Yield the places of the pod, or what is missing; *said* is the text of a refusal.
 
@@ -86,20 +86,20 @@ def placement_lines(
     assignment = choice.assignment
     if choice.rule and given is not None and assignment and assignment.mode is not given:
         yield from row("", f"because {choice.rule}")
-    for finding in () if is_repeated(feasibility, said) else choice.findings:
+    for finding in () if is_repeated(feasibility, refusal) else choice.findings:
         yield from row("missing", f"{finding.place}: {finding.what}", Tone.WARN)
 
 
-def remedy_lines(feasibility: Feasibility, *, said: str = "") -> Iterator[Line]:
+def remedy_lines(feasibility: Feasibility, *, refusal: str = "") -> Iterator[Line]:
     """Yield the options; *said* is the text of a refusal, which is not repeated."""
     for option in feasibility.options:
-        if not (option.kind is OptionKind.SHRINK and is_repeated(feasibility, said)):
+        if not (option.kind is OptionKind.SHRINK and is_repeated(feasibility, refusal)):
             yield from row("try", option.text, Tone.STRONG)
 
 
-def is_repeated(feasibility: Feasibility, said: str) -> bool:
+def is_repeated(feasibility: Feasibility, refusal: str) -> bool:
     """Return whether *said* already contains a finding of the search."""
-    return any(str(finding) in said for finding in feasibility.choice.findings)
+    return any(str(finding) in refusal for finding in feasibility.choice.findings)
 
 
 def seat(device: GrantedDevice) -> str:

@@ -123,8 +123,8 @@ def _search_lines(answer: Fit) -> Iterator[Line]:
         return
     refusal = "".join(map(str, answer.findings))
     mode = None if answer.choice is None else answer.choice.mode
-    yield from feasibility_text.placement_lines(answer.outlook, given=mode, said=refusal)
-    yield from feasibility_text.remedy_lines(answer.outlook, said=refusal)
+    yield from feasibility_text.placement_lines(answer.outlook, given=mode, refusal=refusal)
+    yield from feasibility_text.remedy_lines(answer.outlook, refusal=refusal)
     if answer.verdict is not FeasibilityVerdict.REFUSED:
         yield from feasibility_text.candidate_lines(answer.outlook.choice)
 

@@ -21,7 +21,7 @@ from webhook.serve.metrics import WebhookMetrics
 Json = dict[str, Any]
 PATHS = ("/mutate/pods", "/validate/pods", "/mutate/pods/ephemeralcontainers")
 VIEW = AdmissionView(
-    around=AdmissionContext(settings=Settings(), snapshot=Snapshot(version="1"), host_paths=True)
+    context=AdmissionContext(settings=Settings(), snapshot=Snapshot(version="1"), host_paths=True)
 )
 
 

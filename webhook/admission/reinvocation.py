@@ -59,7 +59,7 @@ def _resource_names(vocabulary: Vocabulary) -> tuple[str, ...]:
 
 def as_it_stands(pod: Pod) -> Asked:
     """Return all that a pod's containers ask for, for one whose request cannot be read."""
-    everyone = (*(pod.spec.init_containers or ()), *pod.spec.containers)
+    containers = (*(pod.spec.init_containers or ()), *pod.spec.containers)
     return Asked(
         containers={
             container.name: {
@@ -67,7 +67,7 @@ def as_it_stands(pod: Pod) -> Asked:
                 for side in (container.resources.requests, container.resources.limits)
                 for name, amount in (side or {}).items()
             }
-            for container in everyone
+            for container in containers
             if container.resources is not None
         }
     )

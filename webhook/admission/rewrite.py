@@ -244,16 +244,16 @@ def keys_of(asking: Iterable[ContainerRef]) -> dict[str, str]:
     A later injector may prepend containers, so a key that a container already reads is kept,
     and a newcomer takes the first free number from its own index on.
     """
-    everyone = list(asking)
+    refs = list(asking)
     keys: dict[str, str] = {}
     taken: set[str] = set()
-    for container in everyone:
+    for container in refs:
         # An earlier pass leaves reserved names.
         key = _key_read(container) if container.reserved else ""
         if key and key[0] == container.letter and key not in taken:
             keys[container.container.name] = key
             taken.add(key)
-    for container in everyone:
+    for container in refs:
         if container.container.name in keys:
             continue
         number, letter = container.index, container.letter

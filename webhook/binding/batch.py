@@ -31,11 +31,11 @@ Outcome = Commit | Refusal | Denied | ServedUpstream
 
 
 def decide_batch(
-    ledger: Ledger, wishes: Sequence[tuple[BindRequest, AdmissionContext]], now: datetime
+    ledger: Ledger, binds: Sequence[tuple[BindRequest, AdmissionContext]], now: datetime
 ) -> list[Commit | Denied]:
     """Decide about *wishes* of different pods, one after another."""
     results: list[Commit | Denied] = []
-    for bind, context in wishes:
+    for bind, context in binds:
         demand = context.snapshot.demand
         assigned = assign(ledger, bind.wanted, policy=context.policy, demand=demand)
         if isinstance(assigned, NoFit):
@@ -57,10 +57,10 @@ def _unwritable_denial(ledger: Ledger, entry: Entry) -> Denied | None:
         most = f"node {node}: its ledger is full with {MOST_ENTRIES} entries"
         text = f"{most}; wait until other pods end [{Reason.SHARES_SHORT}]"
         return Denied(conflict(text), Reason.SHARES_SHORT)
-    odd = readback_problems(ledger, entry)
-    if not odd:
+    problems = readback_problems(ledger, entry)
+    if not problems:
         return None
-    text = f"node {node}: its GPUNode cannot hold the entry: {odd[0]} [{Reason.TOO_MANY}]"
+    text = f"node {node}: its GPUNode cannot hold the entry: {problems[0]} [{Reason.TOO_MANY}]"
     return Denied(forbidden(text), Reason.TOO_MANY)
 
 

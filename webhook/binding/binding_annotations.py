@@ -142,14 +142,14 @@ def _devices(promise: Commit) -> str:
     """List the devices of each container of the spec; memory is what was asked for, also in MIG."""
     factor = next((v.memory_factor for v in promise.vocabularies if v.name == VOLCANO.name), 1)
     totals = {gpu.uuid: gpu.memory for gpu in promise.node.gpus}
-    asks = {
+    container_requests = {
         container_request.name: container_request
         for container_request in promise.bind.wanted.request.containers
         if not container_request.of_init
     }
     parts: dict[str, list[ListedDevice]] = {}
     for held in promise.assignment.containers:
-        if (container_request := asks.get(held.name)) is not None:
+        if (container_request := container_requests.get(held.name)) is not None:
             parts[held.name] = [
                 ListedDevice(
                     grant.gpu,

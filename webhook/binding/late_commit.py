@@ -129,10 +129,12 @@ def _listed_grants(bind: BindRequest, ledger: Ledger) -> tuple[ContainerGrants, 
         if written.get(LIST_NODE_ANNOTATION) == bind.bound.node
         else ()
     )
-    asks = bind.wanted.request.containers
+    container_requests = bind.wanted.request.containers
     memory = {gpu.uuid: gpu.memory for gpu in ledger.node.gpus}
     devices = [device for part in listed for device in part]
-    if any(d.position or d.uuid not in memory for d in devices) or len(asks) != len(listed):
+    if any(d.position or d.uuid not in memory for d in devices) or len(container_requests) != len(
+        listed
+    ):
         return None
     return tuple(
         ContainerGrants(
@@ -147,18 +149,18 @@ def _listed_grants(bind: BindRequest, ledger: Ledger) -> tuple[ContainerGrants, 
                 for device in part
             ),
         )
-        for container_request, part in zip(asks, listed, strict=True)
+        for container_request, part in zip(container_requests, listed, strict=True)
     )
 
 
 def _as_asked(
-    bind: BindRequest, container_grantses: Iterable[ContainerGrants], ledger: Ledger
+    bind: BindRequest, grants_by_container: Iterable[ContainerGrants], ledger: Ledger
 ) -> tuple[ContainerGrants, ...]:
-    """Return *container_grantses* with as much of each GPU as the pod asks for.
+    """Return *grants_by_container* with as much of each GPU as the pod asks for.
 
     Grants of containers that ask for nothing stay as they are; the commit refuses them.
     """
-    asks = {
+    container_requests = {
         container_request.name: container_request
         for container_request in bind.wanted.request.containers
     }
@@ -166,8 +168,13 @@ def _as_asked(
     mode = bind.wanted.mode or bind.wanted.request.named_mode or Mode.HAMI_CORE
     amounts = partial(_amounts, memory=memory, mode=mode)
     return tuple(
-        replace(held, grants=tuple(amounts(grant, asks.get(held.name)) for grant in held.grants))
-        for held in container_grantses
+        replace(
+            held,
+            grants=tuple(
+                amounts(grant, container_requests.get(held.name)) for grant in held.grants
+            ),
+        )
+        for held in grants_by_container
     )
 
 

@@ -37,8 +37,8 @@ def lines(plan: Plan, file: str, *, tried: bool = True) -> Iterator[Line]:
     yield from _answer_lines(plan)
     if plan.outlook is not None:
         message, mode = plan.answer.message, _admitted_mode(plan)
-        yield from feasibility_text.placement_lines(plan.outlook, given=mode, said=message)
-        yield from feasibility_text.remedy_lines(plan.outlook, said=message)
+        yield from feasibility_text.placement_lines(plan.outlook, given=mode, refusal=message)
+        yield from feasibility_text.remedy_lines(plan.outlook, refusal=message)
         if tried and plan.verdict is not FeasibilityVerdict.REFUSED:
             yield from feasibility_text.candidate_lines(plan.outlook.choice)
     yield from _change_lines(plan)

@@ -53,7 +53,7 @@ class RecordSink(Protocol):
 class AdmissionView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What decisions rest on at one moment, for one namespace."""
 
-    around: AdmissionContext
+    context: AdmissionContext
     settings_digest: str = ""
     age: float | None = None
 
@@ -95,7 +95,7 @@ class PodHandler:
             self.metrics.count_decision("error", reason="UnreadablePod", namespace="")
             return refuse(error.uid, _unreadable_refusal(error))
         view = self.view(reviewed.request.namespace)
-        outcome = judge(reviewed.pod, reviewed.request.old_object, view.around)
+        outcome = judge(reviewed.pod, reviewed.request.old_object, view.context)
         return self._finish(reviewed, outcome, view=view, step=step, started=started)
 
     def _finish(
@@ -118,7 +118,7 @@ class PodHandler:
                 at=self.now().isoformat(timespec="milliseconds"),
                 seconds=round(seconds, 6),
                 version=self.version,
-                snapshot=view.around.snapshot.version,
+                snapshot=view.context.snapshot.version,
                 settings=view.settings_digest,
                 age=view.age,
                 step=step,

@@ -161,7 +161,7 @@ def _certificates(listen: Listen) -> tuple[bytes, ServingPair]:
 def _application(context: AdmissionContext, journal: RecordSink, live: ServingPair) -> AdmissionApp:
     metrics = WebhookMetrics(version=version())
     reviewer = PodHandler(
-        view=lambda _: AdmissionView(around=context),
+        view=lambda _: AdmissionView(context=context),
         journal=journal,
         metrics=metrics,
         version=version(),

@@ -218,7 +218,7 @@ async def run(options: ExtenderOptions) -> None:
         steering = ExtenderService(
             client=client,
             inventory=inventory,
-            context_of=lambda namespace: view_of(inventory, namespace).around,
+            context_of=lambda namespace: view_of(inventory, namespace).context,
             events=events,
         )
         pods = SharedInformer(PODS)

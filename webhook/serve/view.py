@@ -27,5 +27,5 @@ def view_of(inventory: Inventory, name: str) -> AdmissionView:
         geometries=inventory.device_config.geometries,
     )
     return AdmissionView(
-        around=context, settings_digest=inventory.settings_digest, age=inventory.age()
+        context=context, settings_digest=inventory.settings_digest, age=inventory.age()
     )

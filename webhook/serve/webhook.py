@@ -28,7 +28,6 @@ from kube.events import Recorder
 from kube.leases import Election, LeaseCandidate
 from kube.shared_informer import SharedInformer
 from webhook.admission.audit_log import AuditLog
-from webhook.admission.context import AdmissionContext
 from webhook.binding.binding_server import BindingHandler
 from webhook.binding.unbound_pods_informer import UnboundPods
 from webhook.serve.admission import MOST, AdmissionApp, PodHandler
@@ -97,20 +96,15 @@ async def run(options: WebhookOptions) -> None:
         if rated:
             extender.follow(watch)
         start(watch.follow(client), "pods")
+        drain, tls = options.drain, live.context
         async with (
-            serve_app(rest, options.health, drain=options.drain) as health,
-            serve_app(
-                app,
-                options.listen,
-                context=live.context,
-                drain=options.drain,
-                at_once=app.at_once,
-            ) as port,
-            extender.serve(options.extender, start, context=live.context, drain=options.drain),
+            serve_app(rest, options.health, drain=drain) as health,
+            serve_app(app, options.listen, context=tls, drain=drain, at_once=app.at_once) as port,
+            extender.serve(options.extender, start, context=tls, drain=drain),
         ):
             log.info("serving", port=port, health=health, version=version())
             await stop.wait()
-            log.info("draining", seconds=options.drain)
+            log.info("draining", seconds=drain)
 
 
 def _leader_context(  # noqa: PLR0913 -- the parts of one whole
@@ -122,40 +116,48 @@ def _leader_context(  # noqa: PLR0913 -- the parts of one whole
     journal: AuditLog,
     metrics: WebhookMetrics,
 ) -> LeaderContext:
-    """Set up the door, and all that the ledger's duties work with; both know pods by *watch*."""
-    pods, pending = Pods(), UnboundPods()
+    """Return what the controllers of the leader work with; *watch* tells them of pods."""
+    pods = Pods()
     pods.follow(watch)
-    pending.follow(watch)
-
-    def admission_context(namespace: str) -> AdmissionContext:
-        return view_of(inventory, namespace).around
-
     gangs = GangController(
         client, pods, vocabularies=lambda: inventory.vocabularies, record=events.record
     )
-    binder = BindingHandler(
-        calls=client,
-        context_of=admission_context,
-        nodes_with_entry=inventory.nodes_with_entry,
-        cached_pod=pending.pod,
-        cached_ledger=inventory.ledger,
-        is_current=inventory.is_current,
-        learn_arrival=inventory.learn_arrival,
-        remember=journal.remember,
-        note_refusal=gangs.note_refusal,
-        count_decision=metrics.count_bind,
-        observe_seconds=lambda seconds: metrics.observe_decision("bind", seconds),
-    )
+    binder = _binding_handler(client, inventory, watch, journal=journal, metrics=metrics)
+    binder.note_refusal = gangs.note_refusal
     return LeaderContext(
         client=client,
         inventory=inventory,
         pods=pods,
         binder=binder,
         gangs=gangs,
-        context_of=admission_context,
+        context_of=binder.context_of,
         events=events,
         journal=journal,
         metrics=metrics,
+    )
+
+
+def _binding_handler(
+    client: Client,
+    inventory: Inventory,
+    watch: SharedInformer,
+    *,
+    journal: AuditLog,
+    metrics: WebhookMetrics,
+) -> BindingHandler:
+    unbound = UnboundPods()
+    unbound.follow(watch)
+    return BindingHandler(
+        calls=client,
+        context_of=lambda namespace: view_of(inventory, namespace).context,
+        nodes_with_entry=inventory.nodes_with_entry,
+        cached_pod=unbound.pod,
+        cached_ledger=inventory.ledger,
+        is_current=inventory.is_current,
+        learn_arrival=inventory.learn_arrival,
+        remember=journal.remember,
+        count_decision=metrics.count_bind,
+        observe_seconds=lambda seconds: metrics.observe_decision("bind", seconds),
     )
 
 

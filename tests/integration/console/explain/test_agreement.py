@@ -180,7 +180,7 @@ class Everyone:
         )
 
     def _around(self, namespace: str) -> AdmissionContext:
-        return view_of(self._inventory, namespace).around
+        return view_of(self._inventory, namespace).context
 
     def _stored(self, name: str, written: Json) -> Json:
         found = admitted(received(written), self._around(SPACE))

@@ -42,7 +42,7 @@ def play(scene: Scene) -> list[str]:
             steering = ExtenderService(
                 client=client,
                 inventory=inventory,
-                context_of=lambda name: view_of(inventory, name).around,
+                context_of=lambda name: view_of(inventory, name).context,
                 events=Recorder(client, controller="c", instance="i"),
                 assumed_pods=AssumedPods(clock.clock()),
             )

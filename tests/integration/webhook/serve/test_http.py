@@ -35,7 +35,7 @@ def admission(*, most: int = 8) -> AdmissionApp:
         await send({"type": "http.response.body", "body": b""})
 
     reviewer = PodHandler(
-        view=lambda _: AdmissionView(around=around),
+        view=lambda _: AdmissionView(context=around),
         journal=Silence(),
         metrics=WebhookMetrics(version="0"),
         version="0",

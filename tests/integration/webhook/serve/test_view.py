@@ -27,13 +27,13 @@ def test_only_the_word_that_is_meant_counts(
     """Anything else leaves a namespace as cautious as one that says nothing."""
 
     async def scene(server: ApiServer, inventory: Inventory) -> None:
-        unknown = view_of(inventory, "team-a").around
+        unknown = view_of(inventory, "team-a").context
         labels = {f"{OURS}inject": "enabled"}
         said = None if annotations is None else {f"{OURS}{k}": v for k, v in annotations.items()}
         made = {"name": "team-a", "labels": labels, "annotations": said}
         server.objects.create(parsed("/api/v1/namespaces"), {"metadata": made})
         await until(lambda: inventory.namespace("team-a"))
-        around = view_of(inventory, "team-a").around
+        around = view_of(inventory, "team-a").context
 
         assert (unknown.prefer, unknown.high_priority) == (None, False)
         assert around.prefer == (None if prefer is None else Prefer(prefer))
