@@ -44,11 +44,11 @@ def record(bound: BindingReview, outcome: Outcome, circumstances: BindTiming) ->
     }
 
 
-def _weights(promise: Commit) -> Mapping[str, Mapping[str, int]]:
+def _weights(commit: Commit) -> Mapping[str, Mapping[str, int]]:
     """Return by which weights MIG places were chosen, for each board that something was put on."""
-    given = {grant.gpu for held in promise.assignment.containers for grant in held.grants}
-    boards = {gpu.board for gpu in promise.node.gpus if gpu.uuid in given and gpu.board}
-    return {board.name: dict(slot_policy(board, promise.demand).weights) for board in boards}
+    given = {grant.gpu for held in commit.assignment.containers for grant in held.grants}
+    boards = {gpu.board for gpu in commit.node.gpus if gpu.uuid in given and gpu.board}
+    return {board.name: dict(slot_policy(board, commit.demand).weights) for board in boards}
 
 
 def _result(outcome: Outcome) -> Mapping[str, Any]:

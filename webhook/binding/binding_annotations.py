@@ -72,17 +72,17 @@ def upstream_patch(binding: Binding) -> list[Operation]:
     return annotating(_as_pod(binding), Intent(annotations=served, annotations_removed=forged))
 
 
-def committed_patch(promise: Commit, now: datetime) -> list[Operation]:
-    """Return the patch by which the Binding carries *promise* and no other reserved annotation.
+def committed_patch(commit: Commit, now: datetime) -> list[Operation]:
+    """Return the patch by which the Binding carries *commit* and no other reserved annotation.
 
     The uid is a precondition: a pod recreated under the same name is not bound.
     """
-    binding = promise.bind.bound.binding
+    binding = commit.bind.bound.binding
     intent = Intent(
-        annotations=annotations(promise, now),
-        annotations_removed=_reserved_keys(binding, promise.vocabularies),
+        annotations=annotations(commit, now),
+        annotations_removed=_reserved_keys(binding, commit.vocabularies),
     )
-    uid = {"op": "add", "path": "/metadata/uid", "value": promise.entry.uid}
+    uid = {"op": "add", "path": "/metadata/uid", "value": commit.entry.uid}
     return [uid, *annotating(_as_pod(binding), intent)]
 
 
@@ -105,31 +105,31 @@ def _reserved_keys(binding: Binding, vocabularies: Iterable[Vocabulary]) -> tupl
     )
 
 
-def annotations(promise: Commit, now: datetime) -> dict[str, str]:
+def annotations(commit: Commit, now: datetime) -> dict[str, str]:
     """Return all annotations of a bound pod: Volcano's six, ours, and those its env reads."""
-    bind, mode = promise.bind, promise.assignment.mode
-    held = wire_of(promise.entry)["containers"]
+    bind, mode = commit.bind, commit.assignment.mode
+    held = wire_of(commit.entry)["containers"]
     values = {
-        **_volcano(promise, now),
+        **_volcano(commit, now),
         bind.vocabulary.mode_key or MODE_KEY: str(mode),
         MODE_SOURCE_KEY: str(bind.source),
-        SERVED_BY_KEY: str(promise.served_by),
+        SERVED_BY_KEY: str(commit.served_by),
         ASSIGNMENT_KEY: orjson.dumps(held).decode(),
     }
     if MODE_KEY in (bind.live.pod.metadata.annotations or {}):
         values[MODE_KEY] = str(mode)
-    if promise.served_by is NodeAgent.OURS:
-        values.update(_container_annotations(promise))
+    if commit.served_by is NodeAgent.OURS:
+        values.update(_container_annotations(commit))
     return values
 
 
-def _volcano(promise: Commit, now: datetime) -> dict[str, str]:
+def _volcano(commit: Commit, now: datetime) -> dict[str, str]:
     """Write the six as upstream's plugin leaves them, or as its scheduler hands them over to it."""
-    ours = promise.served_by is NodeAgent.OURS
+    ours = commit.served_by is NodeAgent.OURS
     seconds = str(int(now.timestamp()))
-    devices = _devices(promise)
+    devices = _devices(commit)
     return {
-        "volcano.sh/vgpu-node": promise.assignment.node,
+        "volcano.sh/vgpu-node": commit.assignment.node,
         "volcano.sh/vgpu-time": _DONE if ours else seconds,
         LIST_ANNOTATION: devices,
         "volcano.sh/devices-to-allocate": "" if ours else devices,
@@ -138,17 +138,17 @@ def _volcano(promise: Commit, now: datetime) -> dict[str, str]:
     }
 
 
-def _devices(promise: Commit) -> str:
+def _devices(commit: Commit) -> str:
     """List the devices of each container of the spec; memory is what was asked for, also in MIG."""
-    factor = next((v.memory_factor for v in promise.vocabularies if v.name == VOLCANO.name), 1)
-    totals = {gpu.uuid: gpu.memory for gpu in promise.node.gpus}
+    factor = next((v.memory_factor for v in commit.vocabularies if v.name == VOLCANO.name), 1)
+    totals = {gpu.uuid: gpu.memory for gpu in commit.node.gpus}
     container_requests = {
         container_request.name: container_request
-        for container_request in promise.bind.wanted.request.containers
+        for container_request in commit.bind.wanted.request.containers
         if not container_request.of_init
     }
     parts: dict[str, list[ListedDevice]] = {}
-    for held in promise.assignment.containers:
+    for held in commit.assignment.containers:
         if (container_request := container_requests.get(held.name)) is not None:
             parts[held.name] = [
                 ListedDevice(
@@ -159,31 +159,29 @@ def _devices(promise: Commit) -> str:
                 )
                 for grant in held.grants
             ]
-    return encode_list(parts.get(c.name, ()) for c in promise.bind.live.pod.spec.containers)
+    return encode_list(parts.get(c.name, ()) for c in commit.bind.live.pod.spec.containers)
 
 
-def _container_annotations(promise: Commit) -> Iterator[tuple[str, str]]:
+def _container_annotations(commit: Commit) -> Iterator[tuple[str, str]]:
     """Yield the annotations that injected variables read, under the key each container reads.
 
     A MIG instance has no UUID before the agent made it, so ``visible`` is the agent's to write:
     until then the container sees nothing.
     """
-    asking = {
-        container_request.name for container_request in promise.bind.wanted.request.containers
-    }
+    asking = {container_request.name for container_request in commit.bind.wanted.request.containers}
     keys = keys_of(
         container
-        for container in container_refs(promise.bind.live.pod)
+        for container in container_refs(commit.bind.live.pod)
         if container.container.name in asking
     )
-    for held in promise.assignment.containers:
+    for held in commit.assignment.containers:
         key, grants = f"{OWN}{keys[held.name]}", held.grants
-        if promise.assignment.mode is not Mode.MIG:
+        if commit.assignment.mode is not Mode.MIG:
             yield f"{key}.visible", ",".join(grant.gpu for grant in grants)
         for k, grant in enumerate(grants):
             yield f"{key}.memory-{k}", f"{grant.memory}m"
         yield f"{key}.cores", str(max((grant.cores for grant in grants), default=0))
-        yield f"{key}.preload", _preload(promise.assignment.mode)
+        yield f"{key}.preload", _preload(commit.assignment.mode)
 
 
 def _preload(mode: Mode) -> str:

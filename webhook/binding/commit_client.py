@@ -97,7 +97,7 @@ class CommitQueues:
         return _outcome_of(waiting_bind)
 
     async def preview(self, bind: BindRequest, context: AdmissionContext) -> Outcome:
-        """Say what :meth:`promise` would, and commit nothing."""
+        """Say what :meth:`commit` would, and commit nothing."""
         waiting_bind = _WaitingBind(bind, context, deadline=inf)
         queue = _CommitQueue(bind.bound.node, waiting=[waiting_bind])
         await self._serve(queue, await self.read_ledger(queue.node), dry=True)

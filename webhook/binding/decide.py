@@ -75,7 +75,7 @@ def judge(bound: BindingReview, live: LivePod, context: AdmissionContext) -> Jud
         text = f"pod {quote(bound.pod)} cannot be given a GPU: {request.first}"
         message = f"{text} [{request.first.reason}]"
         return Denied(Refusal(code=422, message=message, reason="Invalid"), request.first.reason)
-    return _wish(bound, live, request, context=context)
+    return _bind_request(bound, live, request, context=context)
 
 
 def cache_suffices(bound: BindingReview, live: LivePod, context: AdmissionContext) -> bool:
@@ -103,7 +103,7 @@ def _unbindable_reason(bound: BindingReview, live: LivePod) -> str:
     return f"is already bound to {quote(live.node)}" if live.node else ""
 
 
-def _wish(
+def _bind_request(
     bound: BindingReview, live: LivePod, request: PodRequest, *, context: AdmissionContext
 ) -> BindRequest:
     """Return the request in the mode of admission; a mode with source ``best`` stays open."""

@@ -261,13 +261,13 @@ def _without_stages(containers: object) -> object:
     ]
 
 
-def late_annotations(promise: Commit, written: Mapping[str, str]) -> dict[str, str]:
+def late_annotations(commit: Commit, written: Mapping[str, str]) -> dict[str, str]:
     """Return the annotations that a late promise adds to a pod that has *written* ones.
 
     Where a pod's own scheduler and plugin are at work, their six keys are theirs.
     """
-    values = annotations(promise, promise.entry.since)
-    theirs = promise.served_by is NodeAgent.UPSTREAM
-    if theirs and written.get(LIST_NODE_ANNOTATION) == promise.assignment.node:
+    values = annotations(commit, commit.entry.since)
+    theirs = commit.served_by is NodeAgent.UPSTREAM
+    if theirs and written.get(LIST_NODE_ANNOTATION) == commit.assignment.node:
         return {key: text for key, text in values.items() if key.startswith(OWN)}
     return values

@@ -124,7 +124,7 @@ def _binding_review(request: BindingRequest) -> BindingReview:
 
 def live_pod(raw: bytes) -> LivePod:
     """Read a pod that the API server sent; raises :class:`UnreadablePodError`."""
-    try:
+    try:  # twice, because admission's schema of a pod has no status, and a review has none to read
         live, pod = _LIVE.decode(raw), _POD.decode(raw)
     except UNREADABLE as error:
         raise UnreadablePodError(str(error)[:256]) from error
@@ -146,7 +146,7 @@ def _has_started(status: StoredStatus) -> bool:
     )
     return any(
         state.has_run
-        for one in container_statuses
-        for state in (one.state, one.last_state)
+        for container_status in container_statuses
+        for state in (container_status.state, container_status.last_state)
         if state
     )
