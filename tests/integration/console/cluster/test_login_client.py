@@ -111,7 +111,7 @@ asyncio.run(login_client.plugin_access(login))
 
 
 def test_nobody_waits_for_a_plugin_that_hangs() -> None:
-    """The command ends with an error. It runs by itself here, because it leaves its plugin behind."""
+    """The command ends with an error. It runs apart, because it leaves its plugin behind."""
     begun = time.monotonic()
 
     answer = subprocess.run(
