@@ -76,7 +76,7 @@ def encode_secret(secret: SecretState) -> tuple[dict[str, bytes | None], dict[st
 
 
 def rotation_state(secret: SecretState, names: Names) -> RotationState:
-    """Return what the policy needs to know of *store*; a leaf with faults counts as none."""
+    """Return what the policy needs to know of *secret*; a leaf with faults counts as none."""
     return RotationState(
         signing=_policy_certificate(secret.signing.certificate) if secret.signing else None,
         next=_policy_certificate(secret.next.certificate) if secret.next else None,
@@ -101,7 +101,7 @@ def adopt_authorities(secret: SecretState, trusted: tuple[x509.Certificate, ...]
 def apply_step(
     secret: SecretState, step: Step, parameters: IssueParameters, *, material: KeyMaterial
 ) -> SecretState:
-    """Return *store* after *step*, which the policy found safe."""
+    """Return *secret* after *step*, which the policy found safe."""
     match step:
         case rotation_policy.Nothing() | rotation_policy.Settling():
             return secret

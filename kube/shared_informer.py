@@ -45,7 +45,7 @@ class _Consumer(Generic[T]):
         self._objects: Mapping[str, T] = {}
 
     def update(self, changes: Mapping[str, T | None]) -> None:
-        """Publish the objects with the changes *made*; ``None`` removes an object."""
+        """Publish the objects with *changes*; ``None`` removes an object."""
         objects = dict(self._objects)
         for uid, decoded in changes.items():
             if decoded is None:

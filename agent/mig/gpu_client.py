@@ -62,7 +62,7 @@ class GpuClient:
     async def perform(
         self, reconfiguration: Reconfiguration, *, is_needed: Callable[[], bool]
     ) -> None:
-        """Perform the steps; stop between two of them once *wanted* returns false.
+        """Perform the steps; stop between two of them once *is_needed* returns false.
 
         Raises DriverError where the driver refuses, OSError where the journal cannot be written.
         An incomplete instance is removed again, as far as the driver allows.

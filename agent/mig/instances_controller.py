@@ -88,8 +88,8 @@ class InstancesController:
     async def ensure(self, gpu: str, placed: Placement) -> ReadyInstance:
         """Return the instance at exactly this placement of *gpu*, once it is promised and ready.
 
-        Raises NotYetError with a text for the user where that takes longer than *patience*, or
-        where waiting is pointless.
+        Raises NotYetError with a text for the user where that takes too long, or where waiting
+        is pointless.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._patience

@@ -42,7 +42,7 @@ class CapacityController:
         version: str,
         clock: Clock = SYSTEM,
     ) -> None:
-        """Write through *calls*; *version* is the value of our label."""
+        """Write through *api_client*; *version* is the value of our label."""
         self._calls = api_client
         self._informer = informer
         self._hardware = hardware

@@ -55,7 +55,7 @@ class StatusController:
         *,
         clock: Clock = SYSTEM,
     ) -> None:
-        """Write through *calls* what *informer* and *facts* say."""
+        """Write through *api_client* what *informer* and *facts* say."""
         self._calls = api_client
         self._informer = informer
         self._facts = facts

@@ -110,7 +110,7 @@ class Evictor:
     """Evicts through the API server, which respects disruption budgets."""
 
     def __init__(self, api_client: ApiClient) -> None:
-        """Ask through *calls*."""
+        """Ask through *api_client*."""
         self._calls = api_client
 
     async def evict(self, pod: LocalPod, why: str) -> None:

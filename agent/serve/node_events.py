@@ -61,7 +61,7 @@ _RECONFIGURATION: Final = {
 
 
 class NodeEvents:
-    """Writes Events about pods and *node* through *tell*, which must not block.
+    """Writes Events about pods and their node; sending one must not block.
 
     A container that crashes gets the same devices again, and one that is refused retries every ten
     seconds. So the last Event about each slot's holder is remembered, and not repeated.

@@ -84,7 +84,7 @@ class Inventory:
     ) -> None:
         """Follow through *client*; our settings are in *namespace*.
 
-        *rated* keeps score tables ready, for an extender.
+        *prepare_scores* keeps score tables ready, for an extender.
         """
         self._client = client
         self._namespace = namespace

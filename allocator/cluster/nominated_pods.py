@@ -82,7 +82,7 @@ class NominatedPods:
         self._by_node_with_hints: Mapping[str, tuple[SchedulingPod, ...]] = self._by_node
 
     def follow(self, watch: SharedInformer, decode: Callable[[bytes], SchedulingPod]) -> None:
-        """Consume a watch of all pods, which *read* decodes."""
+        """Follow a watch of all pods; *decode* reads one."""
         watch.add(decode, self.update)
 
     def update(self, pods: Mapping[str, SchedulingPod], touched: Collection[str]) -> None:

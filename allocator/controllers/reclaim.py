@@ -45,7 +45,7 @@ class ReclaimController:
     ) -> None:
         """Work through *client*.
 
-        *ledgers* returns the GPUNodes by name, ``None`` while not all are known; *agent* says
+        *ledgers* returns the GPUNodes by name, ``None`` while not all are known; *agents_serve* says
         whether our agents serve the nodes.
         """
         self._client = client

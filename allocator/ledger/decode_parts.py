@@ -209,7 +209,7 @@ def _placement(
 def entries_of(
     elements: Sequence[object], inventory: GpuInventory, place: FieldPlace, *, first: int = 0
 ) -> Iterator[Entry]:
-    """Yield the readable entries of *written*, whose first element has index *first* in *place*.
+    """Yield the readable entries among *elements*; the first has index *first* in *place*.
 
     A device whose placement cannot be read is kept without one.
     """

@@ -74,7 +74,7 @@ def mode_lines(choice: ModeChoice) -> Iterator[Line]:
 def placement_lines(
     feasibility: Feasibility, *, given: Mode | None = None, refusal: str = ""
 ) -> Iterator[Line]:
-    """Yield the places of the pod, or what is missing; *said* is the text of a refusal.
+    """Yield the places of the pod, or what is missing; *refusal* is the text of one.
 
     A mode other than the one *given* at admission is explained.
     """
@@ -91,14 +91,14 @@ def placement_lines(
 
 
 def remedy_lines(feasibility: Feasibility, *, refusal: str = "") -> Iterator[Line]:
-    """Yield the options; *said* is the text of a refusal, which is not repeated."""
+    """Yield the options; *refusal* is the text of one, which is not repeated."""
     for option in feasibility.options:
         if not (option.kind is OptionKind.SHRINK and is_repeated(feasibility, refusal)):
             yield from row("try", option.text, Tone.STRONG)
 
 
 def is_repeated(feasibility: Feasibility, refusal: str) -> bool:
-    """Return whether *said* already contains a finding of the search."""
+    """Return whether *refusal* already contains a finding of the search."""
     return any(str(finding) in refusal for finding in feasibility.choice.findings)
 
 

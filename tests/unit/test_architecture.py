@@ -1,6 +1,7 @@
 """Rules of the house that the import contracts cannot state."""
 
 import ast
+import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,7 @@ PURE = [
     for path in sorted((ROOT / package).rglob("*.py"))
     if not does_io(module_of(path), packages=CONTRACT["io_packages"], words=CONTRACT["io_words"])
 ]
+PARAMETER = re.compile(r"(?<!\*)\*([a-z_]+)\*(?!\*)")
 # What a decision may rest on: values, and libraries that only compute. ``yaml`` and ``orjson``
 # parse text that somebody else read; ``cryptography`` is handed its keys and clocks.
 COMPUTES = frozenset(
@@ -195,6 +197,25 @@ def test_functions_are_named_by_a_noun_or_a_verb() -> None:
     bare = [each for each in named if is_participle(each.rpartition(" ")[2])]
 
     assert len(bare) < 0.02 * len(named), bare
+
+
+def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    arguments = function.args
+    plain = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+    rest = (arguments.vararg, arguments.kwarg)
+    return {argument.arg for argument in (*plain, *rest) if argument is not None}
+
+
+def test_docstrings_name_parameters_that_exist() -> None:
+    """A name in asterisks is a parameter; one that was renamed leads nowhere."""
+    stale = [
+        f"{module_of(path)}.{function.name}: {name}"
+        for path, function in functions()
+        for name in PARAMETER.findall(ast.get_docstring(function) or "")
+        if name not in parameters(function)
+    ]
+
+    assert stale == []
 
 
 def test_functions_are_short() -> None:

@@ -33,7 +33,7 @@ Outcome = Commit | Refusal | Denied | ServedUpstream
 def decide_batch(
     ledger: Ledger, binds: Sequence[tuple[BindRequest, AdmissionContext]], now: datetime
 ) -> list[Commit | Denied]:
-    """Decide about *wishes* of different pods, one after another."""
+    """Decide about *binds* of different pods, one after another."""
     results: list[Commit | Denied] = []
     for bind, context in binds:
         demand = context.snapshot.demand

@@ -105,7 +105,7 @@ _RUNS: Final = f"its containers use GPUs without an entry in the ledger; {_ANEW}
 def _confirm(
     bind: BindRequest, entry: Entry, assignment: object, *, ledger: Ledger
 ) -> LateClaim | Refusal:
-    """Claim what the agent *found* in use if the annotations agree."""
+    """Claim what the agent found in use if the annotations agree."""
     if assignment is not None:
         holds = _as_asked(bind, entry.containers, ledger)
         return (

@@ -45,10 +45,12 @@ class PodsWithoutGpuNode:
     """Remembers since when each pod has been stranded, for as long as it is."""
 
     def __init__(self, report: Callable[[PodSummary, str], None], clock: Clock) -> None:
-        """Let *tell* tell each pod why."""
+        """Let *report* write why to each pod."""
         self._report = report
         self._clock = clock
-        self._since: dict[str, float] = {}  # monotonic seconds by uid; infinite once it was told
+        self._since: dict[
+            str, float
+        ] = {}  # monotonic seconds by uid; infinite once it was reported
 
     def update(self, pods_and_lacks: Mapping[str, tuple[PodSummary, str]]) -> None:
         """Take all pods that are stranded now by uid, each with what its node lacks."""
