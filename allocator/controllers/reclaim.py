@@ -45,8 +45,8 @@ class ReclaimController:
     ) -> None:
         """Work through *client*.
 
-        *ledgers* returns the GPUNodes by name, ``None`` while not all are known; *agents_serve* says
-        whether our agents serve the nodes.
+        *ledgers* returns the GPUNodes by name, ``None`` while not all are known; *agents_serve*
+        says whether our agents serve the nodes.
         """
         self._client = client
         self._pods = pods

@@ -55,8 +55,7 @@ log = structlog.get_logger(__name__)
 class BindingHandler:
     """Answers reviews of Bindings, each within ``patience`` seconds.
 
-    What ``pods`` and ``ledgers`` return of caches is believed only as far as the API server will
-    check it.
+    Cached pods and ledgers are believed only as far as the API server will check them.
     """
 
     calls: ApiClient
