@@ -125,15 +125,17 @@ def test_a_node_of_another_boot_takes_no_bind(site: Installation, team: str) -> 
     report = {**status_of(nodes_of(1, T4, name="soft")), "bootID": "first"}
     make(site, team, "p", mode="hami-core")
     restart(site, "second")
-    write(site, "soft", {"status": report})
-    wait_for(lambda: not site.api.get(f"{GPU_NODES}/soft")["status"].get("inventory"))
+    try:
+        write(site, "soft", {"status": report})
+        wait_for(lambda: not site.api.get(f"{GPU_NODES}/soft")["status"].get("inventory"))
 
-    write(site, "soft", {"status": report})
-    status, _ = denied(site, team, "p", node="soft")
+        write(site, "soft", {"status": report})
+        status, _ = denied(site, team, "p", node="soft")
+    finally:  # the node is that of other tests too
+        restart(site, "first")
+        write(site, "soft", {"status": report})
 
     assert (status, promised(site, "soft")) == (409, ())
-    restart(site, "first")
-    write(site, "soft", {"status": report})
     bind(site, team, "p", node="soft")
 
 

@@ -184,6 +184,17 @@ def test_progress_is_waited_for() -> None:
     assert "old: VgpuGangStuck" not in cluster.reasons()
 
 
+def test_a_gang_is_reported_for_as_long_as_it_is_stuck() -> None:
+    """The recorder folds repeats into one Event, whose count says that it goes on."""
+    cluster = deadlock()
+
+    for now in (0, TIMEOUT, TIMEOUT + 1):
+        cluster.now = now
+        cluster.sweep()
+
+    assert cluster.reasons() == ["old: VgpuGangStuck", "new: VgpuGangStuck"] * 2
+
+
 def test_a_gang_that_is_stuck_anew_has_its_time_anew() -> None:
     """It had all that it waited for in between."""
     cluster = deadlock()
