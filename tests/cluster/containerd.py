@@ -38,7 +38,7 @@ cdi_spec_dirs = {cdi}
 restrict_oom_score_adj = true
 disable_apparmor = true
 [plugins."io.containerd.cri.v1.runtime".cni]
-bin_dirs = ["{folder}/cni/bin"]
+bin_dirs = ["{plugins}"]
 conf_dir = "{folder}/cni/net.d"
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
 runtime_type = "io.containerd.runc.v2"
@@ -58,7 +58,7 @@ sandbox_image = "{pause}"
 restrict_oom_score_adj = true
 disable_apparmor = true
 [plugins."io.containerd.grpc.v1.cri".cni]
-bin_dir = "{folder}/cni/bin"
+bin_dir = "{plugins}"
 conf_dir = "{folder}/cni/net.d"
 [plugins."io.containerd.grpc.v1.cri".containerd]
 snapshotter = "native"
@@ -127,16 +127,14 @@ def containerd(
     *,
     images: Iterable[str] = (),
     more: Mapping[str, Path] | None = None,
+    plugins: Path | None = None,
 ) -> Containerd:
     """Start one with an image that has all these names, and *more* files.
 
-    It is Debian's if *programs* has it as :func:`debian` returns it.
+    It is Debian's if *programs* has it as :func:`debian` returns it. Without *plugins* for the
+    network that the host's folder describes, pods have one in which they talk to nobody.
     """
-    for place in ("bin", "net.d"):
-        (host.folder / "cni" / place).mkdir(parents=True, exist_ok=True)
-    (host.folder / "cni/net.d/10-alone.conflist").write_text(json.dumps(_NETWORK))
-    for name in ("alone", "loopback"):
-        _script(host.folder / "cni/bin" / name, _PLUGIN)
+    plugins = plugins or _silent_network(host)
     runc = f'exec {sys.executable} -I -S {_UNCONFINED} {programs["runc"]} "$@"'
     template = _DEBIAN if _is_debian(programs) else _BUILT
     config = host.folder / "containerd.toml"
@@ -144,6 +142,7 @@ def containerd(
         template.format(
             folder=host.folder,
             socket=SOCKET,
+            plugins=plugins,
             pause=archive.PAUSE,
             cdi=json.dumps(CDI_FOLDERS),
             runc=_script(host.folder / "runc", f"#!/bin/sh\n{runc}\n"),
@@ -155,6 +154,15 @@ def containerd(
     found.start()
     found.load(archive.build(host.folder, (archive.PAUSE, archive.PROBE, *images), more))
     return found
+
+
+def _silent_network(host: Host) -> Path:
+    for place in ("bin", "net.d"):
+        (host.folder / "cni" / place).mkdir(parents=True, exist_ok=True)
+    (host.folder / "cni/net.d/10-alone.conflist").write_text(json.dumps(_NETWORK))
+    for name in ("alone", "loopback"):
+        _script(host.folder / "cni/bin" / name, _PLUGIN)
+    return host.folder / "cni/bin"
 
 
 def debian(programs: Mapping[str, Path]) -> dict[str, Path]:

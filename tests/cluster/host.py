@@ -3,8 +3,8 @@
 It has its own processes, mounts, devices, control groups, and its own ``/var``, ``/run`` and
 ``/dev``; ``/usr`` and ``/etc`` are copies that it writes to as it likes. All of it goes when its
 first process goes, which the kernel ends with the tests: a test that is killed leaves empty control
-groups, and the next machine removes those. The network is shared, and so is the kernel: what a
-kubelet wants the kernel to be like is told to it, never set.
+groups, and the next machine removes those. The network is shared unless it is asked for, and so is
+the kernel: what a kubelet wants the kernel to be like is told to it, never set.
 """
 
 import contextlib
@@ -26,7 +26,9 @@ from tests.cluster.process import ComponentError, Process
 _SCRIPT = Path(__file__).with_name("host.sh")
 _PREFIX = "vgpu-host-"  # of control groups; the rest is the pid of the tests and a number
 _JOIN = 'for group in {groups}; do echo $$ >"$group/cgroup.procs"; done\n'
-_ENTER = 'exec nsenter --target={pid} --mount --pid --cgroup -- setpriv --pdeathsig KILL "$@"\n'
+_ENTER = 'exec nsenter --target={pid} {namespaces} -- setpriv --pdeathsig KILL "$@"\n'
+_NAMESPACES = ("--mount", "--pid", "--cgroup")
+_OWN_NETWORK = ("--net", "--uts", "--ipc")
 _BOOTED_WITHIN = 30.0
 _GONE_WITHIN = 30.0
 _NEEDS_CONTROLLERS = {"cpu", "cpuacct", "cpuset", "devices", "memory", "pids"}
@@ -44,11 +46,13 @@ class Host:
     """One such machine, whose files lie in *folder* by the paths they have on it.
 
     ``folder/var``, ``run``, ``dev`` are those of the machine; of ``usr`` and ``etc`` there is what
-    it has written. Entering it boots it.
+    it has written. Entering it boots it. With a network of its own it has the loopback interface
+    alone, and the boot id of this machine, which its containers read too.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, own_network: bool = False) -> None:
         self.folder = folder
+        self.own_network = own_network
         self.boot_id = ""
         self._first: Process | None = None
         self._groups: list[Path] = []
@@ -74,6 +78,10 @@ class Host:
         self.power_off()
 
     @property
+    def _namespaces(self) -> tuple[str, ...]:
+        return _NAMESPACES + (_OWN_NETWORK if self.own_network else ())
+
+    @property
     def _enter(self) -> Path:
         """What starts a process on the machine that is on now."""
         return self.folder / "enter"
@@ -84,7 +92,7 @@ class Host:
             shutil.rmtree(self.folder / place, ignore_errors=True)
         ready = self.folder / "ready"
         ready.unlink(missing_ok=True)
-        self.boot_id = str(uuid.uuid4())
+        self.boot_id = "" if self.own_network else str(uuid.uuid4())
         found = _hierarchies()
         name = f"{_PREFIX}{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._groups = [hierarchy.place / name for hierarchy in found]
@@ -93,13 +101,15 @@ class Host:
         join = _JOIN.format(groups=" ".join(map(str, self._groups)))
         command: list[str | Path] = [
             *("/bin/sh", "-c", f'{join}exec "$@"', "join"),
-            *("unshare", "--mount", "--propagation", "private", "--cgroup"),
-            *("--pid", "--fork", "--kill-child=KILL", "/bin/sh", _SCRIPT),
+            *("unshare", "--propagation", "private", *self._namespaces),
+            *("--fork", "--kill-child=KILL", "/bin/sh", _SCRIPT),
             *(self.folder, self.boot_id, " ".join(h.controllers for h in found)),
         ]
         self._first = Process("host", command, self.folder / "host.log")
         self._first.start(ready.exists, within=_BOOTED_WITHIN)
-        self._enter.write_text(join + _ENTER.format(pid=_inner(self._first.pid)))
+        namespaces = " ".join(self._namespaces)
+        enter = _ENTER.format(pid=_inner(self._first.pid), namespaces=namespaces)
+        self._enter.write_text(join + enter)
 
     def power_off(self) -> None:
         """End all its processes at once, as a failing power supply does."""
@@ -121,13 +131,17 @@ class Host:
     def run(self, *command: str | Path) -> str:
         """Run a command on it and return what it prints."""
         answer = subprocess.run(
-            list(map(str, self._entering(command, {}))),
+            self.entering(command),
             capture_output=True,
             check=False,
             text=True,
         )
         assert answer.returncode == 0, f"{' '.join(map(str, command))}: {answer.stderr}"
         return answer.stdout
+
+    def entering(self, command: Sequence[str | Path]) -> list[str]:
+        """Return a command of this machine that runs *command* on it."""
+        return list(map(str, self._entering(command, {})))
 
     def pids(self) -> list[int]:
         """Return its processes by the numbers that they have on the real machine."""

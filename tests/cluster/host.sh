@@ -8,12 +8,16 @@ mount -t proc proc /proc
 # What kubelet wants these to be, so that it leaves those of the real machine alone.
 for sysctl in vm/overcommit_memory=1 vm/panic_on_oom=0 kernel/panic=10 kernel/panic_on_oops=1 \
   kernel/keys/root_maxkeys=1000000 kernel/keys/root_maxbytes=25000000 \
-  kernel/random/boot_id="$boot_id"; do
+  ${boot_id:+kernel/random/boot_id="$boot_id"}; do
   name=${sysctl%%=*}
   mkdir -p "$folder/sysctl/${name%/*}"
   echo "${sysctl#*=}" >"$folder/sysctl/$name"
   mount --bind "$folder/sysctl/$name" "/proc/sys/$name"
 done
+test -n "$boot_id" || { # a network of its own
+  mount -t sysfs sysfs /sys
+  ip link set lo up
+}
 # What the kernel and a driver tell of devices: as it is, until a test writes more.
 mkdir -p "$folder/proc/driver"
 test -e "$folder/proc/devices" || cat /proc/devices >"$folder/proc/devices"

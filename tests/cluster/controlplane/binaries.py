@@ -111,6 +111,7 @@ BINARIES: Mapping[str, Binary] = {
     "kube-scheduler": Binary(KUBERNETES, "k8s.io/kubernetes/cmd/kube-scheduler"),
     "kubectl": Binary(KUBERNETES, "k8s.io/kubernetes/cmd/kubectl"),
     "kubelet": Binary(KUBERNETES, "k8s.io/kubernetes/cmd/kubelet"),
+    "kube-proxy": Binary(KUBERNETES, "k8s.io/kubernetes/cmd/kube-proxy"),
     "vc-scheduler": Binary(VOLCANO, "volcano.sh/volcano/cmd/scheduler"),
     "vc-controller-manager": Binary(VOLCANO, "volcano.sh/volcano/cmd/controller-manager"),
     "vc-webhook-manager": Binary(VOLCANO, "volcano.sh/volcano/cmd/webhook-manager"),

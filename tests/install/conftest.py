@@ -1,0 +1,69 @@
+"""One cluster of one node for all tests of the installation, with the image built for it."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.containerd import containerd, forget
+from tests.cluster.controlplane import build
+from tests.cluster.controlplane.build import to_stderr
+from tests.cluster.controlplane.toolchain import BuildError
+from tests.cluster.gate import missing
+from tests.cluster.host import Host
+from tests.install.image import Buildah, bases, lacking
+from tests.install.one_node import OneNode, network_folder, one_node
+
+IMAGE = "registry.example.com/vgpu-admission"  # as manifests/example names it
+WORKLOAD = "docker.io/library/debian:12"
+PLUGINS = Path("/usr/lib/cni")
+PROGRAMS = (
+    *("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"),
+    *("kubelet", "kube-proxy", "containerd", "containerd-shim-runc-v2", "ctr", "runc"),
+)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark every test below this folder, and let it wait for the image to be built."""
+    item.add_marker("install")
+    item.add_marker(pytest.mark.timeout(900))
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneNode]:
+    """Yield a cluster that has our image in two releases, and an image for workloads."""
+    folder = tmp_path_factory.mktemp("one-node")
+    if packages := lacking():
+        missing(f"no installation: apt-get install -y {' '.join(packages)}")
+    try:
+        programs = build.build(PROGRAMS, to_stderr)
+        archives = _archives(folder)
+    except BuildError as error:
+        missing(f"no installation: {error}")
+    machine = folder / "node-1"
+    machine.mkdir()
+    with Host(machine, own_network=True) as host, contextlib.ExitStack() as stack:
+        stack.callback(forget, host)
+        network_folder(host)
+        runtime = containerd(host, programs, plugins=PLUGINS)
+        found = one_node(host, programs, runtime.process)
+        for archive in archives:
+            found.load(archive)
+            archive.unlink()
+        yield found
+
+
+def _archives(folder: Path) -> list[Path]:
+    """Build the image; return it in two releases, and the image of workloads."""
+    buildah = Buildah(to_stderr)
+    made = bases(buildah)
+    buildah.build(made, "localhost/vgpu-admission")
+    names = {
+        "first.tar": ("localhost/vgpu-admission", f"{IMAGE}:0.1.0"),
+        "second.tar": ("localhost/vgpu-admission", f"{IMAGE}:0.1.1"),
+        "workload.tar": (made.slim, WORKLOAD),
+    }
+    for file, (image, name) in names.items():
+        buildah.save(image, folder / file, as_=name)
+    return [folder / file for file in names]
