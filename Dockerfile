@@ -1,14 +1,14 @@
-# syntax=docker/dockerfile:1
 # One image for every program of vgpu-admission. Bases are named by digest, which the caller
-# must give: a tag would let a rebuild change what runs.
+# must give: a tag would let a rebuild change what runs. docs/image.md says where digests come
+# from, and which images are good.
 #
 #   docker build --build-arg PYTHON_IMAGE_DIGEST=sha256:… --build-arg COMPILER_IMAGE_DIGEST=sha256:… \
 #     --build-arg HAMI_IMAGE_DIGEST=sha256:… .
-ARG PYTHON_IMAGE=docker.io/library/python:3.11-slim
+ARG PYTHON_IMAGE=docker.io/library/python:3.11-slim-bookworm
 ARG PYTHON_IMAGE_DIGEST
-ARG COMPILER_IMAGE=docker.io/library/python:3.11
+ARG COMPILER_IMAGE=docker.io/library/python:3.11-bookworm
 ARG COMPILER_IMAGE_DIGEST
-ARG HAMI_IMAGE=docker.io/projecthami/hami
+ARG HAMI_IMAGE=docker.io/projecthami/hami:v2.9.0
 ARG HAMI_IMAGE_DIGEST
 
 # The interception library as its authors published it; this project does not build it.
@@ -22,13 +22,15 @@ COPY requirements/run.txt /run.txt
 RUN /opt/compiler/bin/pip install \
     --no-cache-dir --only-binary=:all: --require-hashes --requirement /run.txt --requirement /compile.txt
 WORKDIR /opt/vgpu/app
-COPY compiled.py vgpu.py ./
+COPY compiled.py pyproject.toml vgpu.py ./
 COPY agent agent
 COPY allocator allocator
 COPY certs certs
 COPY kube kube
 COPY webhook webhook
 RUN /opt/compiler/bin/python -m compiled
+# What the machine code was made for. The stage that takes it over compares.
+RUN (python --version && grep ^VERSION_CODENAME /etc/os-release) >/opt/vgpu/app/.made-for
 
 FROM ${PYTHON_IMAGE}@${PYTHON_IMAGE_DIGEST} AS build
 RUN python -m venv --without-pip /opt/vgpu
@@ -36,6 +38,8 @@ COPY requirements/run.txt /requirements.txt
 RUN pip --python /opt/vgpu/bin/python install \
     --no-cache-dir --no-compile --only-binary=:all: --require-hashes --requirement /requirements.txt
 COPY --from=compiled /opt/vgpu/app /opt/vgpu/app
+RUN (python --version && grep ^VERSION_CODENAME /etc/os-release) | diff /opt/vgpu/app/.made-for - || \
+    (echo "COMPILER_IMAGE and PYTHON_IMAGE differ in Python or Debian: take both of one day" >&2; exit 1)
 # The root file system is read-only where this runs, so Python could not compile later.
 RUN python -m compileall -q --invalidation-mode unchecked-hash /opt/vgpu
 

@@ -149,7 +149,7 @@ def _cache() -> Path:
 
 def _sources() -> Iterator[Path]:
     """Yield the files that programs and benchmarks are made of, relative to the checkout."""
-    yield from (Path(name) for name in ("compiled.py", "vgpu.py"))
+    yield from (Path(name) for name in ("compiled.py", "pyproject.toml", "vgpu.py"))
     for package in PACKAGES:
         for file in (ROOT / package).rglob("*"):
             if file.is_file() and file.suffix not in {".pyc", ".so"}:

@@ -2,10 +2,12 @@
 
 import errno
 import socket
+import tomllib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from importlib import metadata
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Protocol, Self, TypedDict, TypeVar, Unpack
 
@@ -78,11 +80,15 @@ def _patch(path: str, body: bytes, *, content_type: str, options: CallOptions) -
 
 
 def version() -> str:
-    """Return the distribution's version."""
+    """Return the version of the distribution.
+
+    A checkout and the image are not installed as a distribution. There the project file says it.
+    """
     try:
         return metadata.version("vgpu-admission")
-    except metadata.PackageNotFoundError:  # run from a checkout
-        return "0+source"
+    except metadata.PackageNotFoundError:
+        project = Path(__file__).parents[1] / "pyproject.toml"
+        return str(tomllib.loads(project.read_text())["project"]["version"])
 
 
 def user_agent() -> str:

@@ -8,7 +8,7 @@ import pytest
 
 def missing(reason: str) -> Never:
     """Skip on a developer's machine; where the suite is the gate it must not pass unseen."""
-    if os.environ.get("CI") or os.environ.get("VGPU_REQUIRE_CLUSTER") == "1":
+    if is_gate():
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason.splitlines()[0])
 
@@ -16,3 +16,8 @@ def missing(reason: str) -> Never:
 def unable(reason: str) -> Never:
     """Skip where this machine cannot run it, whatever is installed; the reason is in the report."""
     pytest.skip(reason)
+
+
+def is_gate() -> bool:
+    """Say whether the suite decides what may land."""
+    return bool(os.environ.get("CI")) or os.environ.get("VGPU_REQUIRE_CLUSTER") == "1"

@@ -59,7 +59,7 @@ class Host:
         self._processes: list[Process] = []
 
     def __enter__(self) -> Self:
-        _require()
+        require_node()
         _sweep()
         try:
             self.boot()
@@ -188,8 +188,8 @@ def _inner(pid: int) -> int:
         raise ComponentError(f"process {pid} has no child") from None
 
 
-def _require() -> None:
-    """Tell what this machine lacks."""
+def require_node() -> None:
+    """Skip or fail, with the reason, where this machine cannot run a node."""
     if os.geteuid() != 0:
         unable("no node: a kubelet needs root")
     found = {name for h in _hierarchies() for name in h.controllers.split(",")}

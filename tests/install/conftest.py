@@ -10,9 +10,9 @@ from tests.cluster.containerd import containerd, forget
 from tests.cluster.controlplane import build
 from tests.cluster.controlplane.build import to_stderr
 from tests.cluster.controlplane.toolchain import BuildError
-from tests.cluster.gate import missing
-from tests.cluster.host import Host
-from tests.install.image import Buildah, bases, lacking
+from tests.cluster.gate import is_gate, missing
+from tests.cluster.host import Host, require_node
+from tests.install.image import Buildah, bases, install, missing_packages
 from tests.install.one_node import OneNode, network_folder, one_node
 
 IMAGE = "registry.example.com/vgpu-admission"  # as manifests/example names it
@@ -25,7 +25,8 @@ PROGRAMS = (
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark every test below this folder, and let it wait for the image to be built."""
+    """Mark every test below this folder, and give it time to build the image."""
+    item.add_marker("cluster")
     item.add_marker("install")
     item.add_marker(pytest.mark.timeout(900))
 
@@ -34,9 +35,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneNode]:
     """Yield a cluster that has our image in two releases, and an image for workloads."""
     folder = tmp_path_factory.mktemp("one-node")
-    if packages := lacking():
-        missing(f"no installation: apt-get install -y {' '.join(packages)}")
+    require_node()
     try:
+        _require_packages()
         programs = build.build(PROGRAMS, to_stderr)
         archives = _archives(folder)
     except BuildError as error:
@@ -52,6 +53,15 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneNode]:
             found.load(archive)
             archive.unlink()
         yield found
+
+
+def _require_packages() -> None:
+    """Install what this machine lacks where the suite is the gate, and skip elsewhere."""
+    packages = missing_packages()
+    if packages and not is_gate():
+        missing(f"no installation: apt-get install -y {' '.join(packages)}")
+    if packages:
+        install(packages, to_stderr)
 
 
 def _archives(folder: Path) -> list[Path]:

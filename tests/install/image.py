@@ -167,6 +167,15 @@ def run(*command: str | Path, variables: Mapping[str, str] | None = None) -> str
     return answer.stdout
 
 
-def lacking() -> Sequence[str]:
+def missing_packages() -> Sequence[str]:
     """Return the packages of Debian's that this machine lacks."""
     return [package for program, package in TOOLS.items() if shutil.which(program) is None]
+
+
+def install(packages: Sequence[str], say: Say) -> None:
+    """Install packages of Debian's; raise :class:`BuildError` where that fails."""
+    say(f"installing Debian's {' '.join(packages)}")
+    quiet = {"DEBIAN_FRONTEND": "noninteractive"}
+    run("apt-get", "update", "--quiet", variables=quiet)
+    options = ("install", "--yes", "--quiet", "--no-install-recommends")
+    run("apt-get", *options, *packages, variables=quiet)

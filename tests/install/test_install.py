@@ -60,7 +60,7 @@ def run(cluster: OneNode, name: str) -> None:
 
 def plugin(cluster: OneNode, *arguments: str) -> str:
     """Run `kubectl vgpu` on a person's machine, here the node."""
-    start = "from console.cli.entry import main; main()"
+    start = "from console.cli.kubectl_vgpu import main; main()"
     program = [sys.executable, "-c", start, *arguments]
     folder = f"KUBECONFIG={cluster.kubeconfig}"
     return cluster.run("env", folder, f"PYTHONPATH={ROOT}", *program)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 AT_HAND = {"console"}  # what a person runs on a machine of their own, and no container needs
-BUILDING = {"compiled.py", "requirements/compile.txt", "requirements/run.txt"}
+BUILDING = {"compiled.py", "pyproject.toml", "requirements/compile.txt", "requirements/run.txt"}
 # Comments dropped and continued lines joined, so that one line is one instruction.
 LINES = re.sub(
     r"\s*\\\n\s*", " ", re.sub(r"(?m)^#.*\n", "", (ROOT / "Dockerfile").read_text())
