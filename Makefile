@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 SOURCES := agent allocator webhook console certs kube manifests tests benchmarks compiled.py vgpu.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-compiled test-patient test-node test-cluster test-model check format proto lock clean
+.PHONY: help setup demo test test-fast test-compiled test-patient test-node test-install test-cluster test-model check format proto lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -24,14 +24,15 @@ $(STAMP): requirements/dev.txt
 demo: $(STAMP) ## start the webhook on loopback and send it sample pods
 	@$(BIN)/python -m vgpu demo $(DEMO_ARGS)
 
-# What needs no cluster, or a kubelet, runs beside the rest, which waits most of its time; told when both are over.
+# What needs no cluster, a kubelet, or the image runs beside the rest, which waits most of its time;
+# told when both are over.
 test: $(STAMP) ## run all tests, on a real control plane and on compiled code too
 	@$(BIN)/python -m tests.cluster.controlplane.build --all
-	@echo "test: what needs no cluster, or a kubelet, runs beside, and is told at the end"
-	@$(MAKE) --no-print-directory test-fast test-compiled test-node \
+	@echo "test: what needs no cluster, a kubelet or the image runs beside, and is told at the end"
+	@$(MAKE) --no-print-directory test-fast test-compiled test-node test-install \
 	  >$(VENV)/beside.log 2>&1 & beside=$$!; \
 	  trap 'kill $$beside' INT TERM; \
-	  $(BIN)/python -m pytest -m "cluster and not node" $(PYTEST_ARGS); cluster=$$?; \
+	  $(BIN)/python -m pytest -m "cluster and not node and not install" $(PYTEST_ARGS); cluster=$$?; \
 	  wait $$beside; beside=$$?; cat $(VENV)/beside.log; \
 	  exit $$((cluster || beside))
 
@@ -51,9 +52,13 @@ test-node: $(STAMP) ## run the tests on a real kubelet, which need root
 	@$(BIN)/python -m tests.cluster.controlplane.build --all
 	@$(BIN)/python -m pytest -m node $(PYTEST_ARGS)
 
+test-install: $(STAMP) ## build the image and install it into a cluster of one node, which needs root
+	@$(BIN)/python -m tests.cluster.controlplane.build --all
+	@$(BIN)/python -m pytest -m install $(PYTEST_ARGS)
+
 test-cluster: $(STAMP) ## run the tests on a real control plane only
 	@$(BIN)/python -m tests.cluster.controlplane.build --all
-	@$(BIN)/python -m pytest -m cluster $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -m "cluster and not install" $(PYTEST_ARGS)
 
 test-model: $(STAMP) ## run the model under SCHEDULES=2500 schedules from FIRST_SEED=0 on
 	@VGPU_SCHEDULES=$(or $(SCHEDULES),2500) VGPU_FIRST_SEED=$(or $(FIRST_SEED),0) \

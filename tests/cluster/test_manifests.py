@@ -1,6 +1,7 @@
 """The manifests on a real API server: they apply, start pods, and give the rights that are used."""
 
 import base64
+import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -50,6 +51,16 @@ def test_overlays_are_valid(site: Site, overlay: str) -> None:
     applied = site.kubectl("apply", *dry, "-f", "-", stdin=yaml.safe_dump_all(known))
 
     assert len(applied.splitlines()) == len(known)
+
+
+@pytest.mark.parametrize("folder", sorted((MANIFESTS / "overlays").iterdir()), ids=lambda f: f.name)
+def test_every_image_has_a_tag(site: Site, folder: Path) -> None:
+    """An untagged image would be whatever its registry calls the latest."""
+    rendered = site.kubectl("kustomize", str(folder))
+
+    images = re.findall(r"(?m)^ *(?:- )?image: (.+)$", rendered)
+    assert images
+    assert [image for image in images if not re.search(r":v?\d+\.\d+\.\d+$", image)] == []
 
 
 def test_without_agents_nothing_is_privileged(site: Site) -> None:

@@ -68,12 +68,12 @@ def _archives(folder: Path) -> list[Path]:
     """Build the image; return it in two releases, and the image of workloads."""
     buildah = Buildah(to_stderr)
     made = bases(buildah)
-    buildah.build(made, "localhost/vgpu-admission")
+    image = buildah.build(made)
     names = {
-        "first.tar": ("localhost/vgpu-admission", f"{IMAGE}:0.1.0"),
-        "second.tar": ("localhost/vgpu-admission", f"{IMAGE}:0.1.1"),
+        "first.tar": (image, f"{IMAGE}:0.1.0"),
+        "second.tar": (image, f"{IMAGE}:0.1.1"),
         "workload.tar": (made.slim, WORKLOAD),
     }
-    for file, (image, name) in names.items():
-        buildah.save(image, folder / file, as_=name)
+    for file, (source, name) in names.items():
+        buildah.save(source, folder / file, as_=name)
     return [folder / file for file in names]

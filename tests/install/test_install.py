@@ -1,142 +1,190 @@
-"""From the README to a running pod, to an upgrade, to an empty cluster: as a person does it."""
+"""From the README to a running pod, to an upgrade, to an empty cluster: as a person does it.
+
+The tests are one story, and each begins where the one before it has ended.
+"""
 
 import json
 import re
-import shutil
-import sys
-from pathlib import Path
+import tomllib
+from collections import defaultdict
 
 import pytest
+import yaml
 
-from tests.cluster.api import wait_for
-from tests.install.conftest import WORKLOAD
-from tests.install.image import ROOT
+from tests.cluster.api import Json, wait_for
 from tests.install.one_node import NODE, CommandError, OneNode
+from tests.install.person import Person, blocks, person
 
 TEAM = "team-a"
 WITHIN = 60.0
-SHARE = {"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": 3000}
-POD = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"name": "p1", "namespace": TEAM},
-    "spec": {
-        "containers": [
-            {
-                "name": "main",
-                "image": WORKLOAD,
-                "imagePullPolicy": "IfNotPresent",
-                "command": ["sleep", "100000"],
-                "resources": {"limits": SHARE},
-            }
-        ],
-        "terminationGracePeriodSeconds": 0,
-    },
-}
+INSTALL = blocks("README.md", "## Install")
+KUSTOMIZATION = "manifests/mine/kustomization.yaml"
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a copy of the manifests, with the example as a person's own kustomization."""
-    folder = tmp_path_factory.mktemp("site")
-    shutil.copytree(ROOT / "manifests", folder / "manifests")
-    return folder / "manifests/example"
-
-
-def pod(name: str) -> str:
-    """Write a pod that asks for what the README's asks for."""
-    return json.dumps(POD | {"metadata": {"name": name, "namespace": TEAM}})
+def someone(cluster: OneNode, tmp_path_factory: pytest.TempPathFactory) -> Person:
+    return person(cluster, tmp_path_factory.mktemp("person"))
 
 
 def phase(cluster: OneNode, name: str) -> str:
     return cluster.kubectl("get", "pod", "-n", TEAM, name, "-o=jsonpath={.status.phase}")
 
 
-def run(cluster: OneNode, name: str) -> None:
-    """Create a pod and wait until it runs."""
-    cluster.kubectl("apply", "-f", "-", stdin=pod(name))
+def run(someone: Person, name: str, **annotations: str) -> None:
+    """Create a pod as the README's under another name, and wait until it runs."""
+    cluster = someone.cluster
+    manifest = yaml.safe_load((someone.checkout / "manifests/example/pod.yaml").read_text())
+    manifest["metadata"] = {"name": name, "annotations": annotations}
+    cluster.kubectl("-n", TEAM, "apply", "-f", "-", stdin=json.dumps(manifest))
     wait_for(lambda: phase(cluster, name) == "Running", within=WITHIN)
 
 
-def plugin(cluster: OneNode, *arguments: str) -> str:
-    """Run `kubectl vgpu` on a person's machine, here the node."""
-    start = "from console.cli.kubectl_vgpu import main; main()"
-    program = [sys.executable, "-c", start, *arguments]
-    folder = f"KUBECONFIG={cluster.kubeconfig}"
-    return cluster.run("env", folder, f"PYTHONPATH={ROOT}", *program)
+def inside(cluster: OneNode, name: str, *command: str) -> str:
+    """Run a command in a pod's container and return what it prints."""
+    return cluster.kubectl("exec", "-n", TEAM, name, "--", *command)
 
 
-def test_it_installs_as_the_readme_says(cluster: OneNode, site: Path) -> None:
-    """Apply the kustomization, label a namespace: both replicas and the agent become ready."""
-    cluster.kubectl("apply", "-k", site)
-    cluster.kubectl("create", "namespace", TEAM)
-    cluster.kubectl("label", "namespace", TEAM, "vgpu-admission.io/inject=enabled")
-
-    rollout(cluster)
-
-    wait_for(lambda: NODE in cluster.kubectl("get", "gpunodes"), within=WITHIN)
+def variables(cluster: OneNode, name: str) -> dict[str, str]:
+    lines = inside(cluster, name, "env").splitlines()
+    return dict(line.partition("=")[::2] for line in lines)
 
 
-def rollout(cluster: OneNode) -> None:
-    for namespace, workload in (
-        ("vgpu-admission-system", "deploy/vgpu-webhook"),
-        ("vgpu-admission-agents", "ds/vgpu-agent"),
-    ):
-        cluster.kubectl("-n", namespace, "rollout", "status", workload, "--timeout=120s")
+def entries(cluster: OneNode) -> list[Json]:
+    """Return the entries in the ledger of the node."""
+    found: list[Json] = cluster.get("gpunode", NODE).get("spec", {}).get("entries") or []
+    return found
 
 
-def test_a_pod_gets_its_share(cluster: OneNode) -> None:
-    """Its container sees the variables and mounts of its share."""
-    run(cluster, "p1")
-
-    seen = cluster.kubectl("exec", "-n", TEAM, "p1", "--", "env")
-    assert re.search(r"(?m)^NVIDIA_VISIBLE_DEVICES=(MIG|GPU)-", seen) or "void" in seen, seen
-    mounts = cluster.kubectl("exec", "-n", TEAM, "p1", "--", "cat", "/proc/self/mounts")
-    assert "/etc/ld.so.preload" in mounts
-
-
-def test_why_explains_it(cluster: OneNode) -> None:
-    """The plugin reads the same cluster with the administrator's kubeconfig."""
-    text = plugin(cluster, "why", "-n", TEAM, "p1")
-
-    assert "RUNNING" in text
-    assert NODE in text
+def images(cluster: OneNode) -> set[str]:
+    """Return the images that our containers run."""
+    pods = [
+        *cluster.get("pods", "-n", "vgpu-admission-agents")["items"],
+        *cluster.get("pods", "-n", "vgpu-admission-system")["items"],
+    ]
+    return {container["image"] for pod in pods for container in pod["spec"]["containers"]}
 
 
-def test_its_end_frees_the_gpu(cluster: OneNode) -> None:
+def tag(image: str) -> str:
+    return image.rpartition(":")[2]
+
+
+def metrics(cluster: OneNode, namespace: str, port: int) -> dict[str, float]:
+    """Return the samples of a namespace's pods, added up, read through the API server."""
+    total: dict[str, float] = defaultdict(float)
+    for pod in cluster.get("pods", "-n", namespace)["items"]:
+        name = pod["metadata"]["name"]
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}:{port}/proxy/metrics"
+        for line in cluster.kubectl("get", f"--raw={path}").splitlines():
+            sample, _, value = line.rpartition(" ")
+            if not line.startswith("#"):
+                total[sample] += float(value)
+    return total
+
+
+def test_the_readme_installs_it(someone: Person) -> None:
+    """Every command from the copy of the example to the pod succeeds, pasted in order."""
+    build, *rest = INSTALL
+    assert build.startswith("docker build"), "the image was built from the same Dockerfile"
+
+    printed = [someone.paste(commands) for commands in rest]
+
+    assert "RUNNING" in printed[-1]
+    assert NODE in printed[-1]
+
+
+def test_the_image_says_its_version(someone: Person) -> None:
+    """It is the one of the project file, though nothing is installed in the image."""
+    project = tomllib.loads((someone.checkout / "pyproject.toml").read_text())["project"]
+    command = ("-n", "vgpu-admission-agents", "ds/vgpu-agent", "--", "python", "-m", "vgpu")
+
+    printed = someone.cluster.kubectl("exec", *command, "--version")
+
+    assert printed.strip() == f"vgpu, version {project['version']}"
+
+
+def test_a_container_sees_its_instance(someone: Person) -> None:
+    """Its variables name the MIG instance that the ledger gives it; the library is not loaded."""
+    node = someone.cluster.get("gpunode", NODE)
+
+    seen = variables(someone.cluster, "slice")
+
+    assert seen["NVIDIA_VISIBLE_DEVICES"] in {i["uuid"] for i in node["status"]["instances"]}
+    assert inside(someone.cluster, "slice", "cat", "/etc/ld.so.preload") == ""
+
+
+def test_a_container_sees_its_limit(someone: Person) -> None:
+    """With hami-core it sees the whole GPU; the library is mounted, and its region is there.
+
+    The simulated driver's library intercepts nothing, so no program is made to load it.
+    """
+    cluster = someone.cluster
+    run(someone, "soft", **{"volcano.sh/vgpu-mode": "hami-core"})
+    (entry,) = [e for e in entries(cluster) if e["pod"]["name"] == "soft"]
+    (device,) = entry["containers"][0]["devices"]
+
+    seen = variables(cluster, "soft")
+
+    assert seen["NVIDIA_VISIBLE_DEVICES"] == device["gpu"]
+    assert seen["CUDA_DEVICE_MEMORY_LIMIT_0"] == "3000m"
+    mounts = inside(cluster, "soft", "cat", "/proc/self/mounts")
+    for place in ("/etc/ld.so.preload", "/usr/local/vgpu/libvgpu.so"):
+        assert re.search(rf"(?m)^\S+ {place} \S+ ro,", mounts), mounts
+    region = seen["CUDA_DEVICE_MEMORY_SHARED_CACHE"]
+    assert int(inside(cluster, "soft", "stat", "-c%s", region)) > 1 << 20
+
+
+def test_metrics_say_so(someone: Person) -> None:
+    """The webhook has counted the pods, and the agent exports their limits."""
+    counted = metrics(someone.cluster, "vgpu-admission-system", 8080)
+    exported = metrics(someone.cluster, "vgpu-admission-agents", 9394)
+
+    rewritten = {
+        name: value
+        for name, value in counted.items()
+        if 'decisions_total{decision="rewritten"' in name and TEAM in name
+    }
+    assert sum(rewritten.values()) >= 2, counted
+    limits = {
+        re.findall('podname="(.*?)"', name)[0]: value
+        for name, value in exported.items()
+        if name.startswith("vGPU_device_memory_limit_in_bytes{")
+    }
+    assert limits == {"slice": 4864 << 20, "soft": 3000 << 20}
+
+
+def test_its_end_frees_the_gpu(someone: Person) -> None:
     """The ledger forgets it."""
-    assert uids(cluster)
+    cluster = someone.cluster
+    assert {entry["pod"]["name"] for entry in entries(cluster)} == {"slice", "soft"}
 
-    cluster.kubectl("delete", "pod", "-n", TEAM, "p1")
+    cluster.kubectl("delete", "pod", "-n", TEAM, "slice", "soft")
 
-    wait_for(lambda: not uids(cluster), within=WITHIN)
-
-
-def uids(cluster: OneNode) -> list[str]:
-    """Return the pods that the ledger of the node has entries for."""
-    entries = cluster.get("gpunode", NODE).get("spec", {}).get("entries") or []
-    return [entry["podUID"] for entry in entries]
+    wait_for(lambda: not entries(cluster), within=WITHIN)
 
 
-def test_an_upgrade_keeps_what_runs(cluster: OneNode, site: Path) -> None:
-    """The second release replaces every replica; a pod that runs goes on, and a new one starts."""
-    run(cluster, "p2")
-    kustomization = site / "kustomization.yaml"
-    kustomization.write_text(kustomization.read_text().replace("0.1.0", "0.1.1"))
+def test_an_upgrade_keeps_what_runs(someone: Person) -> None:
+    """The second release replaces every container of ours; a pod that runs goes on."""
+    cluster = someone.cluster
+    run(someone, "before")
+    before = cluster.get("pod", "-n", TEAM, "before")["status"]["containerStatuses"][0]
+    file = someone.checkout / KUSTOMIZATION
+    file.write_text(file.read_text().replace("0.1.0", "0.1.1"))
 
-    cluster.kubectl("apply", "-k", site)
-    rollout(cluster)
+    someone.paste("kubectl apply -k manifests/mine")
+    for commands in (INSTALL[3], INSTALL[4]):
+        someone.paste("\n".join(line for line in commands.splitlines() if "rollout" in line))
 
-    run(cluster, "p3")
-    assert phase(cluster, "p2") == "Running"
-    pod_of_agent = cluster.get("pods", "-n", "vgpu-admission-agents")["items"][0]
-    assert pod_of_agent["spec"]["containers"][0]["image"].endswith(":0.1.1")
+    run(someone, "after")
+    after = cluster.get("pod", "-n", TEAM, "before")["status"]["containerStatuses"][0]
+    assert after["containerID"] == before["containerID"]
+    wait_for(lambda: {tag(image) for image in images(cluster)} == {"0.1.1"}, within=WITHIN)
 
 
-def test_it_leaves(cluster: OneNode, site: Path) -> None:
-    """Deleting what was applied ends, and every pod goes on; what is applied again works again."""
-    cluster.kubectl("delete", "-k", site, "--timeout=90s")
+def test_it_leaves(someone: Person) -> None:
+    """Deleting what was applied ends, and every pod goes on."""
+    cluster = someone.cluster
+    cluster.kubectl("delete", "-k", someone.checkout / "manifests/mine", "--timeout=90s")
 
-    assert {phase(cluster, name) for name in ("p2", "p3")} == {"Running"}
+    assert {phase(cluster, name) for name in ("before", "after")} == {"Running"}
     with pytest.raises(CommandError, match="doesn't have a resource type"):
         cluster.kubectl("get", "gpunodes")
