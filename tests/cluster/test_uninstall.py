@@ -183,6 +183,34 @@ def test_a_finalizer_of_an_earlier_release_is_patched_away(site: Site) -> None:
     _assert_nothing_is_left(site)
 
 
+def test_what_is_left_on_nodes_is_removed_by_hand(site: Site) -> None:
+    """The page's command removes label, annotations and capacity, and touches nothing else."""
+    ours = {"vgpu-admission.io/node": "enabled", "vgpu-admission.io/agent": "1"}
+    noted = {"vgpu-admission.io/capacity": "aliyun.com/gpu-mem,volcano.sh/vgpu-number"}
+    metadata = {"labels": {"team": "a"}, "annotations": {"team": "a"}}
+    full = {"labels": {**metadata["labels"], **ours}, "annotations": {"team": "a", **noted}}
+    capacity = {"cpu": "2", "aliyun.com/gpu-mem": "40", "volcano.sh/vgpu-number": "0"}
+    for name, parts, amounts in (
+        ("served", full, capacity),
+        ("plain", metadata, {"cpu": "2", "aliyun.com/gpu-mem": "15"}),  # of gpushare's own plugin
+        ("slots", {**metadata, "annotations": full["annotations"]}, capacity),
+    ):
+        site.api.create("/api/v1/nodes", {"metadata": {"name": name, **parts}})
+        site.api.patch(f"/api/v1/nodes/{name}/status", {"status": {"capacity": amounts}})
+
+    _paste(site, "subresource")
+    _paste(site, "subresource")  # twice is once
+
+    for name in ("served", "plain", "slots"):
+        found = site.api.get(f"/api/v1/nodes/{name}")
+        for kind in ("labels", "annotations"):
+            assert found["metadata"][kind]["team"] == "a"
+            assert not [key for key in found["metadata"][kind] if "vgpu" in key]
+        rest = {} if name != "plain" else {"aliyun.com/gpu-mem": "15"}
+        assert found["status"]["capacity"] == {"cpu": "2", **rest}
+    _delete(site)
+
+
 def test_a_running_control_plane_lets_go_first(
     programs: Mapping[str, Path], tmp_path: Path
 ) -> None:
