@@ -159,7 +159,6 @@ def inventory(api: Api, nodes: Sequence[Node]) -> None:
         api.request("PATCH", path, change, headers={**headers, "Content-Type": MERGE})
 
     def gpu_node_object(node: Node) -> Json:
-        metadata = {"name": node.name, "finalizers": ["vgpu-admission.io/ledger"]}
-        return {"metadata": metadata, "spec": {"entries": []}, "status": status_of(node)}
+        return {"metadata": {"name": node.name}, "spec": {"entries": []}, "status": status_of(node)}
 
     run_all(write, map(gpu_node_object, nodes))

@@ -174,6 +174,7 @@ class CapacityController:
 
         Capacity goes first, because schedulers that still see it look for the rest. Returns the
         slots that kubelet still counts, which it does for five minutes after the plugin is gone.
+        Our annotation names those until then, so that whoever comes next can remove them.
         """
         node = self._informer.node
         if node is None:
@@ -186,10 +187,11 @@ class CapacityController:
             await self._calls.merge_patch(
                 f"{NODES}/{node.name}/status", {"status": {"capacity": changed}}
             )
-        if node.label is not None or node.added_resources:
-            nothing = {"labels": {AGENT_LABEL: None}, "annotations": {CAPACITY_KEY: None}}
-            await self._patch_metadata(node, nothing)
-        return slots - gone
+        counted = slots - gone
+        if node.label is not None or node.added_resources != counted:
+            rest = {CAPACITY_KEY: _join(counted) or None}
+            await self._patch_metadata(node, {"labels": {AGENT_LABEL: None}, "annotations": rest})
+        return counted
 
 
 def _join(names: frozenset[str]) -> str:

@@ -14,7 +14,7 @@ import msgspec
 from agent.node.other_plugins import plugin_conflict, slot_conflict
 from agent.node.pods import NodePod, parse_pod
 from allocator.catalog.keys import CAPACITY_KEY
-from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
+from allocator.catalog.vocabularies import OWN, VOCABULARIES, Vocabulary
 from allocator.cluster.configmaps import (
     DEVICE_CONFIG_NAME,
     NODE_CONFIG_NAME,
@@ -35,6 +35,9 @@ from kube.watch import WatchHealth, WatchSource, follow
 
 PODS: Final = "/api/v1/pods"
 PLUGIN_NAMESPACE: Final = "kube-system"  # where Volcano's device plugin has its ConfigMaps
+# The base's DaemonSet runs where a Node has this label (manifests/base/agent.yaml).
+SELECTOR_LABEL: Final = f"{OWN}node"
+SELECTOR_VALUE: Final = "enabled"
 KINDS: Final = ("gpunode", "node", "pods", "settings", "devices", "nodeconfig")
 T = TypeVar("T")
 
@@ -81,6 +84,7 @@ class OwnNode:
     uid: str
     runtime: str  # version of the container runtime
     label: str | None  # version of the agent that labelled it
+    is_selected: bool = False  # it has the label by which the DaemonSet of the base selects nodes
     added_resources: frozenset[str]  # which our agent added to its capacity
     has_volcano_register: bool  # vc-scheduler must find it before it sees capacity
     capacity: Mapping[str, str]
@@ -118,6 +122,7 @@ def own_node(raw: bytes) -> OwnNode:
         uid=metadata.uid,
         runtime=status.system.runtime if status.system else "",
         label=(metadata.labels or {}).get(AGENT_LABEL),
+        is_selected=(metadata.labels or {}).get(SELECTOR_LABEL) == SELECTOR_VALUE,
         added_resources=frozenset(filter(None, annotations.get(CAPACITY_KEY, "").split(","))),
         has_volcano_register=bool(
             annotations.get(REGISTER_ANNOTATION) and annotations.get(HANDSHAKE_ANNOTATION)
@@ -145,6 +150,7 @@ class NodeInformer:
     watch_health: dict[str, WatchHealth] = field(
         default_factory=lambda: {kind: WatchHealth() for kind in KINDS}
     )
+    was_selected: bool = False  # the Node had the label of the DaemonSet since we started
     registered_ids: frozenset[str] = frozenset()  # slot ids that kubelet had before we registered
     _stored: StoredGpuNode | None = None
     _subscribers: list[asyncio.Event] = field(default_factory=list)
@@ -249,7 +255,12 @@ class NodeInformer:
             self.learn(new)
 
     def _store_node(self, nodes: Mapping[str, OwnNode]) -> None:
-        self.node = nodes.get(self.name)
+        self.learn_node(nodes.get(self.name))
+
+    def learn_node(self, node: OwnNode | None) -> None:
+        """Take our Node as it was just read; ``None`` if there is none."""
+        self.node = node
+        self.was_selected |= node is not None and node.is_selected
 
     def _store_pods(self, pods: Mapping[str, NodePod]) -> None:
         self.pods = pods

@@ -233,6 +233,7 @@ async def run(options: AgentOptions) -> None:
                 async with serve_http(answers, options.listen) as port:
                     log.info("serving", port=port, version=parts.version, node=options.node)
                     await stop.wait()
+            await agent.withdrawal().depart(parts.status_controller)
         finally:
             await parts.close()
 
@@ -254,20 +255,24 @@ class Agent:
         start(self._status(), "status")
         if self.options.withdraw:
             parts.status_controller.leaving = True
-            leaving = WithdrawalController(
-                parts.node_informer,
-                parts.capacity_controller,
-                parts.paths,
-                cdi=parts.cdi,
-                alive=parts.uids_with_processes,
-            )
-            start(leaving.run(), "withdrawal")
+            start(self.withdrawal().run(), "withdrawal")
             start(self._release_forever(), "release")
             return
         start(self._instances(), "instances")
         start(parts.capacity_controller.run(), "node")
         start(self._serve(), "service")
         start(parts.monitor.run(), "monitor")
+
+    def withdrawal(self) -> WithdrawalController:
+        """Return what removes this agent from its node."""
+        parts = self.parts
+        return WithdrawalController(
+            parts.node_informer,
+            parts.capacity_controller,
+            parts.paths,
+            cdi=parts.cdi,
+            alive=parts.uids_with_processes,
+        )
 
     def not_ready_reason(self) -> str:
         """Return why pods cannot be served now; empty if they can."""

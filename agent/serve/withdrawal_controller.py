@@ -1,8 +1,9 @@
 """Withdrawal: removes the agent from a node without disturbing running pods.
 
 What the cluster sees is removed at once, so that no new pod is scheduled here. Files are removed
-when the last pod has ended, because containers have them mounted. Stopping an agent withdraws
-nothing: its successor continues.
+when the last pod has ended, because containers have them mounted. An agent withdraws at its end if
+its Node lost the label of the DaemonSet meanwhile. Otherwise it withdraws nothing when it is
+stopped: its successor continues.
 """
 
 import asyncio
@@ -17,13 +18,15 @@ import structlog
 from agent.deviceplugin.cdi import is_ours
 from agent.deviceplugin.registration_client import ENDPOINT
 from agent.node.capacity_controller import CapacityController
-from agent.node.node_informer import NodeInformer
-from agent.node.status_controller import Alive
+from agent.node.node_informer import SELECTOR_LABEL, NodeInformer, own_node
+from agent.node.status_controller import Alive, StatusController
 from agent.serve.device_plugin import Paths
 from allocator.catalog.injection import LIBRARY_DIRECTORY
+from allocator.cluster.inventory import NODES
 from kube.errors import KubeError
 
 INTERVAL: Final = 5.0  # seconds between looks at what is left
+LAST_SECONDS: Final = 5.0  # for a withdrawal at the end; kubelet kills the agent after ten
 log = structlog.get_logger(__name__)
 
 
@@ -55,6 +58,27 @@ class WithdrawalController:
             except (KubeError, OSError) as error:
                 log.warning("withdrawal incomplete", why=str(error))
             await asyncio.sleep(INTERVAL)
+
+    async def depart(self, status_controller: StatusController) -> None:
+        """Withdraw once if the DaemonSet selects our Node no longer; the agent is about to end.
+
+        The Node is read anew, because its watch may not have told of the label yet. A DaemonSet
+        that selects nodes by something else never had us see the label, and nothing is withdrawn.
+        """
+        informer = self._informer
+        if not informer.was_selected or not informer.synced or informer.is_upstream:
+            return
+        try:
+            async with asyncio.timeout(LAST_SECONDS):
+                raw = await informer.client.get(f"{NODES}/{informer.name}")
+                informer.learn_node(own_node(raw))
+                if informer.node is not None and not informer.node.is_selected:
+                    log.info("withdrawing", why=f"the Node has no label {SELECTOR_LABEL} any more")
+                    status_controller.leaving = True
+                    await status_controller.flush()
+                    await self.step()
+        except (KubeError, OSError, TimeoutError) as error:
+            log.warning("withdrawal incomplete", why=str(error) or type(error).__name__)
 
     async def step(self) -> None:
         """Remove what can be removed now; raises KubeError, OSError."""

@@ -17,7 +17,6 @@ from allocator.volcano.register import HANDSHAKE_ANNOTATION, REGISTER_ANNOTATION
 from allocator.volcano.registered_capacity import restore_register
 
 POD_SECURITY: Final = "pod-security.kubernetes.io/enforce"
-FINALIZER: Final = f"{OWN}ledger"  # of every GPUNode
 AGENT_LABEL: Final = f"{OWN}agent"  # set by our agent on its Node, with its version
 log = structlog.get_logger(__name__)
 

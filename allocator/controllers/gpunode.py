@@ -13,10 +13,10 @@ import msgspec
 import structlog
 
 from allocator.cluster.inventory import GPU_NODES, NODES
-from allocator.cluster.objects import FINALIZER, NodeObject, decode_node
+from allocator.cluster.objects import NodeObject, decode_node
 from allocator.ledger.ledger import Ledger, parse_ledger
 from allocator.ledger.lifecycle import GpuNodeAction, NodeIdentity, Step, WriteStatus, due_step
-from allocator.ledger.schema import API_VERSION, KIND
+from allocator.ledger.schema import API_VERSION, FORMER_FINALIZER, KIND
 from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
 from kube.errors import AlreadyExistsError, ConflictError, InvalidError, KubeError, NotFoundError
@@ -157,10 +157,12 @@ class GpuNodeController:
                 written = {"metadata": version, "status": status}
                 await self._client.merge_patch(f"{path}/status", written)
             case GpuNodeAction.DELETE:
-                body = msgspec.json.encode({"preconditions": version})
+                # An entry that was committed since the read changed the version: nothing is lost.
+                same = {"uid": metadata.get("uid", ""), **version}
+                body = msgspec.json.encode({"preconditions": same})
                 await self._client.delete(path, body=body)
             case GpuNodeAction.REMOVE_FINALIZER:
-                others = [name for name in metadata["finalizers"] if name != FINALIZER]
+                others = [name for name in metadata["finalizers"] if name != FORMER_FINALIZER]
                 released = {"metadata": {**version, "finalizers": others}}
                 await self._client.merge_patch(path, released)
             case _:
@@ -169,10 +171,9 @@ class GpuNodeController:
 
 def _empty_gpu_node(name: str) -> bytes:
     """Return a GPUNode without entries; it has no owner reference, because it outlives its Node."""
-    metadata = {"name": name, "finalizers": [FINALIZER]}
     spec: dict[str, object] = {"entries": []}
     kind = {"apiVersion": API_VERSION, "kind": KIND}
-    return msgspec.json.encode({**kind, "metadata": metadata, "spec": spec})
+    return msgspec.json.encode({**kind, "metadata": {"name": name}, "spec": spec})
 
 
 def _step_name(step: Step) -> str:

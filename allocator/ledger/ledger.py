@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from allocator.ledger.decode import DecodedGpuNode, decode, decode_text
+from allocator.ledger.schema import FORMER_FINALIZER
 from allocator.model.allocation import Entry
 from allocator.model.gpu import Node
 from allocator.model.problem import Problem
@@ -66,6 +67,7 @@ class _Metadata(msgspec.Struct, rename="camel"):
     resource_version: str = ""
     generation: int = 0
     deletion_timestamp: str | None = None
+    finalizers: tuple[str, ...] | None = None
 
 
 class _Status(msgspec.Struct, rename="camel"):
@@ -115,6 +117,7 @@ class Ledger:
     driver: str  # driver version, or "upstream" where the status was read from a register
     observed_generation: int  # the last generation that the agent has seen
     deleting: bool  # a deletion timestamp is set
+    has_former_finalizer: bool = False  # an earlier release made it
     held: frozenset[str]  # uids of pods whose containers may have started
     # Pod uid of each element of spec.entries, "" where it is unreadable; None: no list yet.
     entry_uids: tuple[str, ...] | None
@@ -183,6 +186,7 @@ def _ledger(
         driver=status.driver,
         observed_generation=status.observed_generation,
         deleting=metadata.deletion_timestamp is not None,
+        has_former_finalizer=FORMER_FINALIZER in (metadata.finalizers or ()),
         held=frozenset(status.held),
         entry_uids=entry_uids,
         entries=decoded.entries,

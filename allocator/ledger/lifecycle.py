@@ -7,9 +7,12 @@ A GPUNode is in one of these states, and only the control plane creates and dele
 - open: ``status.inventory`` was written by the agent, or by us from the register of another plugin.
   We close it when the status describes another Node object, another boot or another plugin, and
   when the Node is gone;
-- orphaned: the Node is gone. It is closed first, and deleted once the last entry is removed
-  (docs/design.md, commit rules 2 and 4);
-- deleting: a deletion was requested. The finalizer stays until the last entry is removed.
+- abandoned: closed, and the Node is gone or has neither agent nor register. It is deleted once
+  nothing is promised or in use (docs/design.md, commit rules 2 and 4). The delete tests the
+  version that was read, so a GPUNode that has changed since stays.
+
+Earlier releases gave each GPUNode a finalizer. We remove it wherever we find it, because nobody is
+left to do so once the product is uninstalled.
 """
 
 from collections.abc import Mapping
@@ -43,7 +46,7 @@ class GpuNodeAction(Enum):
     CREATE = auto()
     CLOSE = auto()  # empty status.inventory, so that commits fail until it is written again
     DELETE = auto()
-    REMOVE_FINALIZER = auto()  # lets a deletion that was requested complete
+    REMOVE_FINALIZER = auto()  # that an earlier release added
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +65,15 @@ def due_step(node: NodeIdentity | None, ledger: Ledger | None, *, upstream: bool
     *node* or *ledger* is ``None`` where the object does not exist. With *upstream* another plugin
     serves the nodes, and its registers are the inventory.
     """
+    has_gpus = node is not None and (node.agent or node.registered is not None)
     if ledger is None:
-        has_gpus = node is not None and (node.agent or node.registered is not None)
         return GpuNodeAction.CREATE if has_gpus else None
-    if ledger.deleting:
-        return None if _has_entries(ledger) else GpuNodeAction.REMOVE_FINALIZER
-    if node is None:
-        return _orphan_step(ledger)
+    if ledger.has_former_finalizer:
+        return GpuNodeAction.REMOVE_FINALIZER
+    if ledger.deleting:  # it waits for a finalizer of somebody else's
+        return None
+    if node is None or not (has_gpus or ledger.inventory):
+        return _abandoned_step(ledger)
     if upstream and node.registered is not None:
         return _register_status(node, node.registered, ledger)
     # Upstream: the register is gone. Ours: another plugin or an earlier boot may have written it.
@@ -88,10 +93,10 @@ def status_is_current(ledger: Ledger, *, node_uid: str, boot: str, upstream: boo
     return by_right_agent and describes_node(ledger, node_uid=node_uid, boot=boot)
 
 
-def _orphan_step(ledger: Ledger) -> Step | None:
+def _abandoned_step(ledger: Ledger) -> Step | None:
     if ledger.inventory:
         return GpuNodeAction.CLOSE
-    return None if _has_entries(ledger) else GpuNodeAction.DELETE
+    return None if _is_in_use(ledger) else GpuNodeAction.DELETE
 
 
 def _register_status(node: NodeIdentity, registered: Node, ledger: Ledger) -> WriteStatus | None:
@@ -102,6 +107,6 @@ def _register_status(node: NodeIdentity, registered: Node, ledger: Ledger) -> Wr
     return None if is_unchanged else WriteStatus({k: v for k, v in status.items() if v != ""})
 
 
-def _has_entries(ledger: Ledger) -> bool:
-    """Say whether there is any entry, readable or not."""
-    return bool(ledger.entry_uids)
+def _is_in_use(ledger: Ledger) -> bool:
+    """Say whether there is any entry, readable or not, or GPUs are in use without one."""
+    return bool(ledger.entry_uids or ledger.unpromised)

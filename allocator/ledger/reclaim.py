@@ -74,11 +74,11 @@ def _is_released(ledger: Ledger, uid: str, node: NodeIdentity | None) -> bool:
     """Say whether no container of pod *uid* can still run on the GPUs of its entry.
 
     The agent must have reported that for this generation and this boot. An entry without a uid may
-    belong to any held pod without an entry. Without a Node there is no agent: the entry may be
-    removed once the GPUNode is closed, because an agent that returns reports live instances before
-    the GPUNode opens again.
+    belong to any held pod without an entry. Without a Node, or on one that our agent has left,
+    nobody reports: the entry may be removed once the GPUNode is closed, because an agent that
+    returns reports live instances before the GPUNode opens again.
     """
-    if node is None:
+    if node is None or not (node.agent or ledger.inventory):
         return not ledger.inventory
     if not describes_node(ledger, node_uid=node.uid, boot=node.boot):
         return False

@@ -17,6 +17,9 @@ from allocator.model.request import MOST_CONTAINERS, Mode, Stage
 
 API_VERSION: Final = "vgpu-admission.io/v1alpha1"
 KIND: Final = "GPUNode"
+# Earlier releases kept each GPUNode with this finalizer. After an uninstallation nobody was left to
+# remove it, so none is written any more, and what is found is removed.
+FORMER_FINALIZER: Final = "vgpu-admission.io/ledger"
 # A device id travels in Volcano's annotations, whose separators it must not contain.
 DEVICE_ID: Final = "[0-9A-Za-z][0-9A-Za-z._-]{0,95}"
 UID: Final = "[0-9A-Za-z-]{1,64}"

@@ -18,6 +18,5 @@ REPORTER: Final = f"{OWN}agent"  # how agents sign Events
 
 OPT_IN_LABEL: Final = f"{OWN}inject"
 OPT_IN_VALUE: Final = "enabled"
-LEDGER_FINALIZER: Final = f"{OWN}ledger"
 UPSTREAM: Final = "upstream"  # value of served-by on nodes of the upstream plugin
 NODE_CLAIM: Final = "authentication.kubernetes.io/node-name"

@@ -15,7 +15,6 @@ from manifests.generator.names import (
     AGENT,
     CONTROL_PLANE,
     DOMAIN,
-    LEDGER_FINALIZER,
     OPT_IN_LABEL,
     OPT_IN_VALUE,
     UPSTREAM,
@@ -24,7 +23,6 @@ from manifests.generator.names import (
 from manifests.generator.parts import (
     annotations_of,
     binding,
-    equal,
     policy,
     rule,
     runs_on,
@@ -165,8 +163,7 @@ def _gpunodes() -> tuple[Json, Json]:
                 "name": "no-promise",
                 "expression": (
                     f"request.operation != 'UPDATE' || !({control_plane}) || "
-                    "has(object.metadata.ownerReferences) || "
-                    f"!({equal('object.metadata.finalizers', 'oldObject.metadata.finalizers')})"
+                    "has(object.metadata.ownerReferences)"
                 ),
             }
         ],
@@ -175,7 +172,7 @@ def _gpunodes() -> tuple[Json, Json]:
             variable("finalizers", _finalizers_of("object")),
             variable("held", _finalizers_of("oldObject")),
         ],
-        "validations": [*_writer_rules(control_plane), *_lifetime_rules()],
+        "validations": [*_writer_rules(control_plane), _owner_rule()],
     }
     return policy("gpunodes", spec), binding("gpunodes", ["Deny"])
 
@@ -185,10 +182,19 @@ def _writer_rules(control_plane: str) -> list[Json]:
         {
             "expression": (
                 f"{control_plane} || variables.status || request.operation == 'UPDATE' && "
-                "object.spec == oldObject.spec && variables.finalizers == variables.held"
+                "object.spec == oldObject.spec && "
+                "variables.finalizers.all(f, f in variables.held) || "
+                "request.operation == 'DELETE'"
             ),
-            "message": "only the control plane of vgpu-admission may create or delete a GPUNode, "
-            "or change its entries and finalizers",
+            "message": "only the control plane of vgpu-admission may create a GPUNode, change its "
+            "entries or add a finalizer",
+        },
+        {
+            "expression": f"{control_plane} || request.operation != 'DELETE'",
+            "message": "only the control plane of vgpu-admission may delete a GPUNode, because "
+            "pods may run on its GPUs. To take a node out, remove its label "
+            f"{OWN}node: the GPUNode goes after the last pod. To uninstall, run kubectl delete -k "
+            "on what was applied (docs/uninstall.md)",
         },
         {
             "expression": (
@@ -201,22 +207,11 @@ def _writer_rules(control_plane: str) -> list[Json]:
     ]
 
 
-def _lifetime_rules() -> list[Json]:
-    return [
-        {
-            "expression": (
-                "request.operation == 'DELETE' || "
-                "has(object.metadata.deletionTimestamp) || "
-                f"{text(LEDGER_FINALIZER)} in variables.finalizers"
-            ),
-            "message": f"a GPUNode must keep the finalizer {LEDGER_FINALIZER}: pods with an "
-            "entry in it may still be running",
-        },
-        {
-            "expression": "request.operation == 'DELETE' || !has(object.metadata.ownerReferences)",
-            "message": "a GPUNode must have no owner, because it outlives its Node",
-        },
-    ]
+def _owner_rule() -> Json:
+    return {
+        "expression": "request.operation == 'DELETE' || !has(object.metadata.ownerReferences)",
+        "message": "a GPUNode must have no owner, because it outlives its Node",
+    }
 
 
 def _pods(operator: str, *rules: Json) -> Json:

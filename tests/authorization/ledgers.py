@@ -8,8 +8,8 @@ from allocator.controllers.requeue import FREED_KEY
 from allocator.volcano.register import HANDSHAKE_ANNOTATION, REGISTER_ANNOTATION
 from manifests.generator.names import Json
 from tests.authorization.rows import (
+    DELETES,
     FEW,
-    FINALIZER,
     KUBELET,
     OPERATOR,
     OWNER,
@@ -25,7 +25,7 @@ from tests.authorization.rows import (
     status,
     taints,
 )
-from tests.authorization.world import DELETED, THEIR_TAINT, gpunode
+from tests.authorization.world import DELETED, KEPT, THEIR_TAINT, gpunode
 
 _PROMISE: Final[Json] = {"spec": {"entries": [{}]}}
 _NO_FINALIZERS: Final = metadata(finalizers=None)
@@ -42,38 +42,22 @@ LEDGERS: Final = (
     Row(
         "webhook lets a deleted ledger go", WEBHOOK, "patch", f"gpunodes {DELETED}", _NO_FINALIZERS
     ),
+    Row(
+        "webhook removes a finalizer of a ledger",
+        WEBHOOK,
+        "patch",
+        f"gpunodes {KEPT}",
+        _NO_FINALIZERS,
+    ),
     *(
         Row(f"webhook {words}", WEBHOOK, verb, what, change, tuple(rules))
         for words, verb, what, change, *rules in (
-            (
-                "creates a ledger without finalizer",
-                "create",
-                "gpunodes new",
-                gpunode("new", finalizers=[]),
-                FINALIZER,
-            ),
-            (
-                "creates a ledger with another finalizer",
-                "create",
-                "gpunodes new",
-                gpunode("new", finalizers=["example.com/x"]),
-                FINALIZER,
-            ),
             (
                 "creates a ledger with an owner",
                 "create",
                 "gpunodes new",
                 gpunode("new", **_OWNED["metadata"]),
                 OWNER,
-            ),
-            ("removes the finalizer", "patch", _LEDGER, _NO_FINALIZERS, FINALIZER),
-            ("empties the finalizers", "patch", _LEDGER, metadata(finalizers=[]), FINALIZER),
-            (
-                "swaps the finalizer",
-                "patch",
-                _LEDGER,
-                metadata(finalizers=["example.com/x"]),
-                FINALIZER,
             ),
             ("gives a ledger an owner", "patch", _LEDGER, _OWNED, OWNER),
         )
@@ -84,25 +68,47 @@ LEDGERS: Final = (
             ("labels a ledger", "patch", _LEDGER, label("example.com/x")),
             ("creates a ledger", "create", "gpunodes new", gpunode("new"), PROMISES),
             (
-                "creates a ledger without finalizer",
+                "creates a ledger with a finalizer",
                 "create",
                 "gpunodes new",
-                gpunode("new", finalizers=[]),
+                gpunode("new", finalizers=["example.com/x"]),
                 PROMISES,
-                FINALIZER,
             ),
             ("promises", "patch", _LEDGER, _PROMISE, PROMISES),
             ("removes all promises", "patch", _LEDGER, {"spec": {"entries": None}}, PROMISES),
-            ("deletes a ledger", "delete", _LEDGER, {}, PROMISES),
+            ("deletes a ledger", "delete", _LEDGER, {}, DELETES),
+            ("deletes a kept ledger", "delete", f"gpunodes {KEPT}", {}, DELETES),
             (
                 "adds a finalizer",
                 "patch",
                 _LEDGER,
+                metadata(finalizers=["example.com/x"]),
+                PROMISES,
+            ),
+            (
+                "adds a second finalizer",
+                "patch",
+                f"gpunodes {KEPT}",
                 metadata(finalizers=["vgpu-admission.io/ledger", "example.com/x"]),
                 PROMISES,
             ),
-            ("removes the finalizer", "patch", _LEDGER, _NO_FINALIZERS, PROMISES, FINALIZER),
-            ("lets a deleted ledger go", "patch", f"gpunodes {DELETED}", _NO_FINALIZERS, PROMISES),
+            (
+                "swaps a finalizer",
+                "patch",
+                f"gpunodes {KEPT}",
+                metadata(finalizers=["example.com/x"]),
+                PROMISES,
+            ),
+            ("removes a finalizer", "patch", f"gpunodes {KEPT}", _NO_FINALIZERS),
+            ("empties the finalizers", "patch", f"gpunodes {KEPT}", metadata(finalizers=[])),
+            ("lets a deleted ledger go", "patch", f"gpunodes {DELETED}", _NO_FINALIZERS),
+            (
+                "removes finalizer and promises",
+                "patch",
+                f"gpunodes {KEPT}",
+                {**_NO_FINALIZERS, **_PROMISE},
+                PROMISES,
+            ),
             ("gives a ledger an owner", "patch", _LEDGER, _OWNED, OWNER),
             ("reports", "patch", "gpunodes/status gpu-1", status(driver="1"), STATUS),
         )

@@ -3,8 +3,8 @@
 from typing import Final
 
 from allocator.catalog.keys import DECISION_KEY, NOT_READY_TAINT, SERVED_BY_KEY
+from allocator.ledger.schema import FORMER_FINALIZER
 from manifests.generator.names import (
-    LEDGER_FINALIZER,
     OPT_IN_LABEL,
     OPT_IN_VALUE,
     REPORTER,
@@ -63,7 +63,7 @@ def gpunode(name: str, **metadata: object) -> Json:
     return {
         "apiVersion": "vgpu-admission.io/v1alpha1",
         "kind": "GPUNode",
-        "metadata": {"name": name, "finalizers": [LEDGER_FINALIZER], **metadata},
+        "metadata": {"name": name, **metadata},
         "spec": {"entries": []},
     }
 
@@ -84,7 +84,8 @@ def event(name: str, **parts: object) -> Json:
     } | parts
 
 
-DELETED: Final = "gone"  # a ledger that somebody deletes, and that its finalizer keeps
+KEPT: Final = "kept"  # a ledger with the finalizer of an earlier release
+DELETED: Final = "gone"  # a ledger that somebody deletes, and that a finalizer keeps
 OBJECTS: Final = {
     **{f"nodes {name}": _node(name) for name in ("gpu-1", "gpu-2")},
     "pods team/waiting": _pod("waiting"),
@@ -92,7 +93,10 @@ OBJECTS: Final = {
     "pods team/upstream": _pod("upstream", "gpu-1", **{SERVED_BY_KEY: UPSTREAM}),
     "pods plain/bound": _pod("bound", "gpu-1", "plain"),
     **{f"gpunodes {name}": gpunode(name) for name in ("gpu-1", "gpu-2")},
-    f"gpunodes {DELETED}": gpunode(DELETED, deletionTimestamp="2026-11-21T17:00:00Z"),
+    f"gpunodes {KEPT}": gpunode(KEPT, finalizers=[FORMER_FINALIZER]),
+    f"gpunodes {DELETED}": gpunode(
+        DELETED, finalizers=[FORMER_FINALIZER], deletionTimestamp="2026-11-21T17:00:00Z"
+    ),
     "events team/own": event("own"),
     "events team/kubelets": event("kubelets", reportingController="kubelet"),
 }

@@ -44,7 +44,6 @@ def gpu_node(node: Node, entries: Iterable[Entry] = (), **status: object) -> Jso
             "uid": f"uid-{node.name}",
             "generation": 7,
             "resourceVersion": "100",
-            "finalizers": ["vgpu-admission.io/ledger"],
         },
         "spec": spec_of(entries),
         "status": {"bootID": "boot-1", "observedGeneration": 7, **status_of(node), **status},

@@ -145,9 +145,8 @@ class Installation:
         """Add a node with the inventory that its agent would report."""
         self.api.create("/api/v1/nodes", {"metadata": {"name": node.name}})
         headers = Who(CONTROL_PLANE).headers
-        metadata = {"name": node.name, "finalizers": ["vgpu-admission.io/ledger"]}
         kind = {"apiVersion": "vgpu-admission.io/v1alpha1", "kind": "GPUNode"}
-        body = {**kind, "metadata": metadata, "spec": {"entries": []}}
+        body = {**kind, "metadata": {"name": node.name}, "spec": {"entries": []}}
         self.api.request("POST", GPU_NODES, body, headers=headers)
         self.api.request(
             "PATCH",

@@ -80,9 +80,8 @@ def node(site: Site) -> str:
 
 
 def gpu_node(name: str, *, entries: list[Json] | None = None) -> Json:
-    metadata = {"name": name, "finalizers": ["vgpu-admission.io/ledger"]}
     kind = {"apiVersion": "vgpu-admission.io/v1alpha1", "kind": "GPUNode"}
-    return {**kind, "metadata": metadata, "spec": {"entries": entries or []}}
+    return {**kind, "metadata": {"name": name}, "spec": {"entries": entries or []}}
 
 
 def changed(document: Json, path: Steps, value: object) -> Json:
@@ -277,8 +276,8 @@ def test_who_writes_a_gpu_node(
     ("who", "change", "passes"),
     [
         pytest.param(Who("admin"), {"labels": {"a": "b"}}, True, id="label"),
-        pytest.param(Who("admin"), {"finalizers": None}, False, id="finalizer-by-another"),
-        pytest.param(Who(CONTROL_PLANE), {"finalizers": None}, False, id="finalizer-of-living"),
+        pytest.param(Who("admin"), {"finalizers": ["example.com/x"]}, False, id="finalizer"),
+        pytest.param(Who("admin"), {"finalizers": None}, True, id="no-finalizer"),
         pytest.param(
             Who(CONTROL_PLANE),
             {"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}]},
@@ -290,7 +289,7 @@ def test_who_writes_a_gpu_node(
 def test_a_gpu_node_outlives_what_it_stands_for(
     site: Site, node: str, who: Who, *, change: Json, passes: bool
 ) -> None:
-    """It has no owner to die with, and keeps its finalizer until it is deleted."""
+    """It has no owner to die with, and nobody else keeps it with a finalizer."""
     words = refusal(lambda: site.patch(who, node, {"metadata": change}))
 
     assert (words == "") is passes
@@ -300,10 +299,28 @@ def test_only_the_control_plane_makes_and_deletes(site: Site, node: str) -> None
     """An administrator's mistake does not lose a ledger."""
     with pytest.raises(ApiError, match="only the control plane of vgpu-admission"):
         site.api.create(GPU_NODES, gpu_node("gpu-3"), dryRun="All")
-    with pytest.raises(ApiError, match="only the control plane of vgpu-admission"):
+    with pytest.raises(ApiError, match=r"remove its label.*kubectl delete -k"):
         site.api.delete(node, dryRun="All")
 
     headers = Who(CONTROL_PLANE).headers
     deleted = site.api.request("DELETE", node, query={"dryRun": "All"}, headers=headers)
 
     assert deleted.status == 200
+
+
+@pytest.mark.parametrize("field", ["uid", "resourceVersion"])
+def test_a_ledger_that_changed_is_not_deleted(site: Site, node: str, field: str) -> None:
+    """The preconditions of our delete hold on the server: an entry of the last moment stays."""
+    metadata = site.api.get(node)["metadata"]
+    same = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+    headers = Who(CONTROL_PLANE).headers
+
+    def delete(preconditions: Json) -> Reply:
+        # The server reads no options from the query where a body brings some.
+        body = {"preconditions": preconditions, "dryRun": ["All"]}
+        return site.api.request("DELETE", node, body, headers=headers)
+
+    said = refusal(lambda: delete(same | {field: "1"}))
+
+    assert "precondition" in said.lower()
+    assert delete(same).status == 200

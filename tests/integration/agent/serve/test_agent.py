@@ -2,6 +2,8 @@
 
 import asyncio
 import copy
+import os
+import signal
 import tempfile
 import threading
 from collections.abc import Awaitable, Callable
@@ -18,6 +20,7 @@ from agent.driver.driver_thread import DriverThread
 from agent.health.hardware_informer import HardwareInformer, HardwareListeners
 from agent.node.status_controller import SETTLE_SECONDS
 from agent.serve.agent import Agent, AgentParts
+from agent.serve.agent import run as run_until_stopped
 from agent.serve.http import ListenAddress
 from agent.serve.options import BOOT_ID, AgentOptions, DriverKind
 from allocator.catalog.keys import NOT_READY_TAINT
@@ -313,3 +316,58 @@ def test_slots_have_the_name_and_number_that_the_site_gave_them() -> None:
         assert scene.kubelet.allocatable == 7 + 3
 
     run_agent(act, devices, resource="example.com/gpu")
+
+
+@pytest.mark.parametrize("selected", [True, False], ids=["replaced", "unlabelled"])
+def test_sigterm_withdraws_only_where_the_label_is_gone(*, selected: bool) -> None:
+    """The same signal ends an agent that is replaced, whose Node keeps everything."""
+
+    async def play(root: Path) -> None:
+        (root / BOOT_ID).parent.mkdir(parents=True)
+        (root / BOOT_ID).write_text("boot-1\n")
+        (root / "fleet.yaml").write_text(FLEET)
+        kubelet = Kubelet(root, resource=SLOT)
+        async with ApiServer() as server:
+            runtime = {"nodeInfo": {"containerRuntimeVersion": "containerd://2.2.1"}}
+            label = {"vgpu-admission.io/node": "enabled"}
+            body = {"metadata": {"name": "n", "labels": label}, "status": runtime}
+            server.objects.create(parsed(NODE), body)
+            ledger = {"metadata": {"name": "n"}, "spec": {"entries": []}}
+            server.objects.create(parsed(GPU_NODES), ledger)
+            await kubelet.start()
+            options = AgentOptions(
+                access=Access(url=server.url),
+                node="n",
+                namespace="system",
+                listen=ListenAddress("127.0.0.1", 0),
+                driver=DriverKind.SIMULATED,
+                fleet=root / "fleet.yaml",
+                root=root,
+                kubelet=kubelet.folder,
+            )
+            running = asyncio.create_task(run_until_stopped(options))
+
+            def node() -> Json:
+                return server.objects.read(parsed(f"{NODE}/n"))
+
+            def inventory() -> bool:
+                stored = server.objects.read(parsed(f"{GPU_NODES}/n")).get("status") or {}
+                return "inventory" in stored
+
+            await until(lambda: "volcano.sh/vgpu-memory" in node()["status"].get("capacity", {}))
+            await until(inventory)
+            if not selected:
+                metadata = copy.deepcopy(node()["metadata"])
+                del metadata["labels"]["vgpu-admission.io/node"]
+                server.objects.replace(parsed(f"{NODE}/n"), {**node(), "metadata": metadata})
+            os.kill(os.getpid(), signal.SIGTERM)
+            async with asyncio.timeout(20):
+                await running
+
+            assert inventory() is selected
+            assert ("vgpu-admission.io/agent" in node()["metadata"]["labels"]) is selected
+            assert ("volcano.sh/vgpu-memory" in node()["status"]["capacity"]) is selected
+            await kubelet.stop()
+
+    with tempfile.TemporaryDirectory(prefix="vgpu-") as folder:
+        asyncio.run(play(Path(folder)))

@@ -192,3 +192,134 @@ def test_an_agent_of_another_plugins_node_says_nothing(tmp_path: Path) -> None:
         assert files.remaining()
 
     play(act)
+
+
+SELECTED = {"vgpu-admission.io/node": "enabled"}
+
+
+def labels_of(scene: Scene) -> dict[str, str]:
+    found: dict[str, str] = scene.node["metadata"].get("labels") or {}
+    return found
+
+
+async def serving(scene: Scene) -> None:
+    """Write all that an agent writes on its Node."""
+    await scene.caught_up()
+    await scene.status_controller.flush()
+    await scene.caught_up()
+    await scene.capacity_controller.sweep()
+    await scene.capacity_controller.sweep()
+    assert MEMORY in scene.node["status"]["capacity"]
+    assert "vgpu-admission.io/agent" in labels_of(scene)
+    await until(lambda: scene.informer.node is not None and MEMORY in scene.informer.node.capacity)
+
+
+def relabel(scene: Scene, **labels: str) -> None:
+    metadata = {**scene.node["metadata"], "labels": labels}
+    scene.change(f"{NODE}/n", metadata=metadata)
+
+
+@pytest.mark.parametrize("labels", [{}, {"vgpu-admission.io/node": "disabled"}])
+def test_an_agent_whose_node_lost_its_label_withdraws_at_its_end(
+    tmp_path: Path, labels: dict[str, str]
+) -> None:
+    """Whether its watch has told of that or not; the last word is the API server's."""
+    files = AgentFiles(tmp_path)
+
+    async def act(scene: Scene) -> None:
+        await serving(scene)
+        others = {k: v for k, v in labels_of(scene).items() if k not in SELECTED}
+        relabel(scene, **others, **labels)
+        await withdrawal(scene, files).depart(scene.status_controller)
+
+        assert MEMORY not in scene.node["status"]["capacity"]
+        assert labels_of(scene) == labels
+        assert "inventory" not in scene.status
+        assert files.remaining() == []
+
+    play(act, metadata={"name": "n", "labels": SELECTED})
+
+
+def test_an_agent_that_is_replaced_withdraws_nothing(tmp_path: Path) -> None:
+    """A rollout stops it as well; its Node is still selected."""
+    files = AgentFiles(tmp_path)
+
+    async def act(scene: Scene) -> None:
+        await serving(scene)
+        before = scene.node, scene.status
+        await withdrawal(scene, files).depart(scene.status_controller)
+
+        assert (scene.node, scene.status) == before
+        assert scene.status["inventory"]
+        assert files.remaining() == files.ours
+
+    play(act, metadata={"name": "n", "labels": SELECTED})
+
+
+def test_an_agent_that_was_never_selected_by_label_withdraws_nothing(tmp_path: Path) -> None:
+    """The DaemonSet of the simulated overlay runs on nodes without it."""
+    files = AgentFiles(tmp_path)
+
+    async def act(scene: Scene) -> None:
+        await serving(scene)
+        before = scene.node
+        await withdrawal(scene, files).depart(scene.status_controller)
+
+        assert scene.node == before
+        assert files.remaining() == files.ours
+
+    play(act)
+
+
+def test_an_agent_that_cannot_ask_withdraws_nothing(tmp_path: Path) -> None:
+    """It ends all the same, with a line in its log."""
+    files = AgentFiles(tmp_path)
+
+    async def act(scene: Scene) -> None:
+        await serving(scene)
+        scene.server.objects.delete(parsed(f"{NODE}/n"))
+        with capture_logs() as logs:
+            await withdrawal(scene, files).depart(scene.status_controller)
+
+        assert [line["event"] for line in logs] == ["withdrawal incomplete"]
+        assert files.remaining() == files.ours
+
+    play(act, metadata={"name": "n", "labels": SELECTED})
+
+
+def test_tenants_keep_their_files_when_the_label_goes(tmp_path: Path) -> None:
+    """Their containers have them mounted; their entry stays, and the node takes no other."""
+    files = AgentFiles(tmp_path)
+
+    async def act(scene: Scene) -> None:
+        uid = await scene.held("tenant")
+        await serving(scene)
+        relabel(scene, **{"vgpu-admission.io/agent": "1"})
+        await withdrawal(scene, files).depart(scene.status_controller)
+
+        assert scene.status["held"] == [uid]
+        assert "inventory" not in scene.status
+        assert MEMORY not in scene.node["status"]["capacity"]
+        assert files.remaining() == files.ours[1:]
+
+    play(act, metadata={"name": "n", "labels": SELECTED})
+
+
+def test_slots_that_kubelet_still_counts_stay_noted(tmp_path: Path) -> None:
+    """Whoever comes next knows by the annotation which resource to remove."""
+    files = AgentFiles(tmp_path)
+
+    async def act(scene: Scene) -> None:
+        await serving(scene)
+        capacity = scene.node["status"]["capacity"]
+        scene.change(f"{NODE}/n", status={"capacity": {**capacity, SLOT: "20"}})
+        await until(
+            lambda: scene.informer.node is not None and SLOT in scene.informer.node.capacity
+        )
+        relabel(scene)
+        await withdrawal(scene, files).depart(scene.status_controller)
+
+        assert scene.node["metadata"]["annotations"] == {"vgpu-admission.io/capacity": SLOT}
+        assert scene.node["status"]["capacity"] == {"cpu": "2", SLOT: "20"}
+
+    play(act, metadata={"name": "n", "labels": SELECTED})

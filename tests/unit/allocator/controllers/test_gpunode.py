@@ -13,8 +13,8 @@ from allocator.ledger.lifecycle import NodeIdentity
 from kube.client import CallOptions
 from kube.clock import Clock
 from kube.errors import ConflictError, NotFoundError, UnreachableError
-from tests.builders.gpunodes import Json, gpu_node
-from tests.builders.model import T4, nodes_of
+from tests.builders.gpunodes import Json, entry, gpu_node
+from tests.builders.model import T4, nodes_of, soft_grant
 from tests.fakes.api_client import FakeApiClient
 
 NODE = nodes_of(1, T4)
@@ -58,17 +58,24 @@ class Cluster(FakeApiClient):
         if path.endswith("/status"):
             status = {**self.stored.get("status", {}), **changes["status"]}
             self.stored["status"] = {k: v for k, v in status.items() if v is not None}
-        elif not changes["metadata"]["finalizers"]:
-            self.stored = None
+        else:
+            self.stored["metadata"]["finalizers"] = changes["metadata"]["finalizers"]
+            if (
+                self.stored["metadata"].get("deletionTimestamp")
+                and not self.stored["metadata"]["finalizers"]
+            ):
+                self.stored = None
         return b"{}"
 
     async def delete(
         self, path: str, *, body: bytes | None = None, **_: Unpack[CallOptions]
     ) -> bytes:
         self.calls.append(f"delete {path.rpartition('/')[2]}")
-        self._check(json.loads(body or b"{}")["preconditions"])
+        preconditions = json.loads(body or b"{}")["preconditions"]
+        self._check(preconditions)
         assert self.stored is not None
-        self.stored["metadata"]["deletionTimestamp"] = "now"
+        assert preconditions["uid"] == self.stored["metadata"]["uid"]
+        self.stored = None
         return b"{}"
 
     def _check(self, preconditions: Mapping[str, object]) -> None:
@@ -161,12 +168,12 @@ def test_what_was_in_order_is_looked_at_again_once_it_changes() -> None:
 
 
 def test_a_missing_gpu_node_is_made_once() -> None:
-    """Empty, with our finalizer; the next sweep finds it."""
+    """Empty and without a finalizer, which nobody could remove later; the next sweep finds it."""
     cluster = Cluster()
 
     assert swept(cluster, times=3) == ["create gpunodes"]
     assert cluster.stored is not None
-    assert cluster.stored["metadata"]["finalizers"] == ["vgpu-admission.io/ledger"]
+    assert "finalizers" not in cluster.stored["metadata"]
     assert cluster.stored["spec"] == {"entries": []}
 
 
@@ -181,8 +188,44 @@ def test_a_node_that_went_is_shut_then_let_go() -> None:
 
     calls = swept(cluster, times=3)
 
-    assert [call.split()[0] for call in calls] == ["patch", "delete", "patch"]
+    assert [call.split()[0] for call in calls] == ["patch", "delete"]
     assert '"inventory": null' in calls[0]
+    assert cluster.stored is None
+
+
+def test_an_entry_of_the_last_moment_keeps_the_ledger() -> None:
+    """The delete names the version that was read, and the sweep after it sees the entry."""
+    cluster = Cluster(machine=False, stored=gpu_node(NODE, inventory=""), moves=True)
+
+    assert swept(cluster) == ["delete n0"]
+    assert cluster.stored is not None
+
+    cluster.moves = False
+    cluster.stored = gpu_node(NODE, (entry("a", soft_grant(1, gpu="GPU-n0-0")),), inventory="")
+    assert swept(cluster) == ["delete n0"]  # the first one; no other followed
+
+
+def test_a_ledger_of_an_earlier_release_loses_its_finalizer() -> None:
+    """Its entries stay, and it is in order afterwards."""
+    stored = gpu_node(NODE, (entry("a", soft_grant(1, gpu="GPU-n0-0")),), nodeUID="u")
+    stored["metadata"]["finalizers"] = _FINALIZERS
+    entries = stored["spec"]["entries"]
+    cluster = Cluster(stored=stored)
+
+    assert [call.split()[:2] for call in swept(cluster, times=3)] == [["patch", "n0"]]
+    assert cluster.stored is not None
+    assert cluster.stored["metadata"]["finalizers"] == []
+    assert cluster.stored["spec"]["entries"] == entries
+
+
+def test_a_ledger_whose_definition_is_being_deleted_goes_at_once() -> None:
+    """Its entries hold up no uninstallation."""
+    stored = gpu_node(NODE, (entry("a", soft_grant(1, gpu="GPU-n0-0")),), nodeUID="u")
+    stored["metadata"] |= {"finalizers": _FINALIZERS, "deletionTimestamp": "now"}
+    cluster = Cluster(stored=stored)
+
+    swept(cluster)
+
     assert cluster.stored is None
 
 
@@ -192,7 +235,8 @@ def test_foreign_finalizers_stay() -> None:
     stored["metadata"] |= {"deletionTimestamp": "now", "finalizers": ["a", *_FINALIZERS]}
     cluster = Cluster(machine=False, stored=stored)
 
-    assert '"finalizers": ["a"]' in swept(cluster)[0]
+    assert '"finalizers": ["a"]' in swept(cluster, times=3)[0]
+    assert len(cluster.calls) == 1
 
 
 _FINALIZERS = ["vgpu-admission.io/ledger"]

@@ -1,13 +1,14 @@
 """Every Node with GPUs has one GPUNode, which outlives it for as long as it promises anything."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from allocator.ledger.ledger import Ledger
+from allocator.ledger.ledger import Ledger, parse_ledger, parse_ledger_text
 from allocator.ledger.lifecycle import GpuNodeAction, NodeIdentity, Step, WriteStatus, due_step
-from tests.builders.gpunodes import entry, ledger
+from tests.builders.gpunodes import entry, gpu_node, ledger
 from tests.builders.model import T4, nodes_of, soft_grant
 
 NODE = nodes_of(2, T4)
@@ -18,6 +19,7 @@ EMPTY = ledger(NODE, nodeUID="u")
 PROMISING = ledger(NODE, (entry("a", soft_grant(100, gpu="GPU-n0-0")),), nodeUID="u")
 REPORTED = replace(PROMISING, driver="upstream")
 UNREAD = replace(EMPTY, entry_uids=("",))  # an entry of somebody's that cannot be read
+USED = replace(EMPTY, inventory="", unpromised=PROMISING.entries)  # in use without an entry
 BARE = replace(EMPTY, inventory="", boot="", node_uid="")
 
 
@@ -41,6 +43,13 @@ BARE = replace(EMPTY, inventory="", boot="", node_uid="")
         pytest.param(None, replace(PROMISING, inventory=""), None, id="gone-and-promising"),
         pytest.param(None, replace(UNREAD, inventory=""), None, id="gone-and-unreadable"),
         pytest.param(None, BARE, GpuNodeAction.DELETE, id="gone-and-empty"),
+        pytest.param(PLAIN, BARE, GpuNodeAction.DELETE, id="withdrawn-and-empty"),
+        pytest.param(PLAIN, EMPTY, None, id="open-without-a-label"),
+        pytest.param(PLAIN, replace(PROMISING, inventory=""), None, id="withdrawn-and-promising"),
+        pytest.param(PLAIN, replace(UNREAD, inventory=""), None, id="withdrawn-and-unreadable"),
+        pytest.param(PLAIN, USED, None, id="withdrawn-and-in-use"),
+        pytest.param(None, USED, None, id="gone-and-in-use"),
+        pytest.param(None, replace(BARE, deleting=True), None, id="kept-by-another"),
     ],
 )
 def test_what_is_due(
@@ -50,14 +59,36 @@ def test_what_is_due(
     assert due_step(machine, node_ledger, upstream=False) is step
 
 
-@pytest.mark.parametrize("machine", [None, OURS], ids=["gone", "back"])
-def test_a_deleted_one_is_let_go_when_nothing_is_promised(machine: NodeIdentity | None) -> None:
-    """Whoever deleted it, pods may still run on what it promises."""
-    assert (
-        due_step(machine, replace(BARE, deleting=True), upstream=False)
-        is GpuNodeAction.REMOVE_FINALIZER
-    )
-    assert due_step(machine, replace(PROMISING, deleting=True), upstream=False) is None
+@pytest.mark.parametrize("machine", [None, PLAIN, OURS], ids=["gone", "withdrawn", "served"])
+@pytest.mark.parametrize("kept", [BARE, EMPTY, PROMISING, REPORTED, UNREAD, USED])
+@pytest.mark.parametrize("deleting", [False, True])
+def test_the_finalizer_of_an_earlier_release_goes_first(
+    machine: NodeIdentity | None, kept: Ledger, *, deleting: bool
+) -> None:
+    """Entries do not keep it: where the product is being uninstalled, nobody is left to wait."""
+    found = replace(kept, deleting=deleting, has_former_finalizer=True)
+
+    for upstream in (False, True):
+        assert due_step(machine, found, upstream=upstream) is GpuNodeAction.REMOVE_FINALIZER
+
+
+@pytest.mark.parametrize(
+    ("finalizers", "found"),
+    [
+        pytest.param(["vgpu-admission.io/ledger"], True, id="ours"),
+        pytest.param(["a", "vgpu-admission.io/ledger"], True, id="with-another"),
+        pytest.param(["vgpu-admission.io/ledgers"], False, id="another"),
+        pytest.param([], False, id="empty"),
+        pytest.param(None, False, id="null"),
+    ],
+)
+def test_the_finalizer_is_read(finalizers: list[str] | None, *, found: bool) -> None:
+    """From a parsed object and from its text."""
+    stored = gpu_node(NODE)
+    stored["metadata"]["finalizers"] = finalizers
+
+    assert parse_ledger(stored).has_former_finalizer is found
+    assert parse_ledger_text(json.dumps(stored).encode())[0].has_former_finalizer is found
 
 
 def reported(machine: NodeIdentity, node_ledger: Ledger) -> Any:  # noqa: ANN401 -- a status

@@ -20,7 +20,7 @@ from tests.builders.model import gpu, mig_grant, node
 
 ENTRY = entry("a", mig_grant("1g.5gb", 0, gpu="GPU-n0-0"))
 LEDGER = ledger(node("n0", gpu(mode=Mode.MIG)), (ENTRY,), nodeUID="u")
-MACHINE = NodeIdentity(name="n0", uid="u", boot="boot-1")
+MACHINE = NodeIdentity(name="n0", uid="u", boot="boot-1", agent=True)
 WAITING = PodSummary(uid="a", node="", deleting=False, over=False)
 HERE = replace(WAITING, node="n0")
 OLD, YOUNG = NOON + UNBOUND_AGE, NOON + UNBOUND_AGE - timedelta(seconds=1)
@@ -114,3 +114,15 @@ def test_a_node_that_is_gone_frees_only_what_is_shut(pod: PodSummary | None) -> 
 def test_caches_say_where_to_look(pod: PodSummary | None, now: object, *, worth: bool) -> None:
     """What is bound and alive is not asked about again and again."""
     assert may_be_reclaimable(NOON, pod, node="n0", now=now) is worth  # type: ignore[arg-type]  # a time
+
+
+@OVER
+def test_a_node_that_our_agent_has_left_frees_what_is_over(pod: PodSummary | None) -> None:
+    """Nobody will report its containers' end any more; a closed ledger gives nothing out."""
+    held = replace(LEDGER, held=frozenset({"a"}))
+    left = replace(MACHINE, agent=False)
+
+    assert goes(replace(held, inventory=""), pod, machine=left)
+    assert not goes(held, pod, machine=left)
+    assert not goes(replace(held, inventory=""), pod, machine=MACHINE)
+    assert not goes(replace(held, inventory=""), HERE, machine=left)
