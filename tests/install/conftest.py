@@ -14,10 +14,12 @@ from tests.cluster.gate import is_gate, missing
 from tests.cluster.host import Host, require_node
 from tests.install.image import Buildah, bases, install, missing_packages
 from tests.install.one_node import OneNode, network_folder, one_node
+from tests.install.person import Person, blocks, person
 
 IMAGE = "registry.example.com/vgpu-admission"  # as manifests/example names it
 WORKLOAD = "docker.io/library/debian:12"
 PLUGINS = Path("/usr/lib/cni")
+INSTALL = blocks("README.md", "## Install")
 PROGRAMS = (
     *("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"),
     *("kubelet", "kube-proxy", "containerd", "containerd-shim-runc-v2", "ctr", "runc"),
@@ -77,3 +79,9 @@ def _archives(folder: Path) -> list[Path]:
     for file, (source, name) in names.items():
         buildah.save(source, folder / file, as_=name)
     return [folder / file for file in names]
+
+
+@pytest.fixture(scope="session")
+def someone(cluster: OneNode, tmp_path_factory: pytest.TempPathFactory) -> Person:
+    """Return a person with a checkout, who has installed nothing yet."""
+    return person(cluster, tmp_path_factory.mktemp("person"))

@@ -1,5 +1,6 @@
 """A person with a checkout, kubectl and the README, who installs, uses and removes the product."""
 
+import json
 import os
 import re
 import shutil
@@ -9,10 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import yaml
+
+from tests.cluster.api import wait_for
 from tests.cluster.process import ComponentError
 from tests.install.image import ROOT
 from tests.install.one_node import NODE, OneNode
 
+TEAM: Final = "team-a"  # the README's namespace
+WITHIN: Final = 60.0  # seconds for whatever the cluster has to do
 _NOT_OF_A_CHECKOUT: Final = (".venv", ".git", ".*_cache", "__pycache__", ".hypothesis", "*.so")
 _FENCE: Final = re.compile(r"(?ms)^( *)```(?:sh)?\n(.*?)^\1```$")
 
@@ -25,24 +31,41 @@ class Person:
     checkout: Path
     environment: Path  # a virtual environment of Python
 
-    def paste(self, commands: str) -> str:
-        """Run commands as they stand in a page, and return what they print.
+    def paste(self, commands: str, *, folder: str = ".") -> str:
+        """Run commands of a page in a folder of the checkout, and return what they print.
 
         Raises :class:`CommandError` where one fails. A page calls the node `gpu-1`.
         """
-        printed = [self._run(line) for line in _lines(commands.replace("gpu-1", NODE))]
-        return "".join(printed)
-
-    def _run(self, line: str) -> str:
-        if line.startswith("pip "):  # reaches the package index, which the node does not
-            return self._install(line)
+        script = commands.replace("gpu-1", NODE)
+        lines = script.splitlines()
+        # What reaches the package index runs outside: the node has no way there.
+        for line in lines:
+            if line.startswith("pip "):
+                self._install(line)
+        rest = "\n".join(line for line in lines if not line.startswith("pip "))
         kubectl = self.cluster.programs["kubectl"].parent
         path = f"PATH={self.environment / 'bin'}:{kubectl}:{os.environ['PATH']}"
-        shell = f"cd {self.checkout} && {line}"
         kubeconfig = f"KUBECONFIG={self.cluster.kubeconfig}"
-        return self.cluster.run("env", path, kubeconfig, "sh", "-ec", shell)
+        inside = f"cd {self.checkout / folder}\n{rest}"
+        return self.cluster.run("env", path, kubeconfig, "sh", "-euc", inside)
 
-    def _install(self, line: str) -> str:
+    def run(self, name: str, **annotations: str) -> None:
+        """Create a pod as the README's under another name, and wait until it runs."""
+        file = self.checkout / "manifests/example/pod.yaml"
+        manifest = yaml.safe_load(file.read_text())
+        manifest["metadata"] = {"name": name, "annotations": annotations}
+        self.cluster.kubectl("-n", TEAM, "apply", "-f", "-", stdin=json.dumps(manifest))
+        wait_for(lambda: self.phase(name) == "Running", within=WITHIN)
+
+    def phase(self, name: str) -> str:
+        """Return the phase of a pod."""
+        return self.cluster.kubectl("get", "pod", "-n", TEAM, name, "-o=jsonpath={.status.phase}")
+
+    def inside(self, name: str, *command: str) -> str:
+        """Run a command in a pod's container and return what it prints."""
+        return self.cluster.kubectl("exec", "-n", TEAM, name, "--", *command)
+
+    def _install(self, line: str) -> None:
         if not self.environment.exists():
             subprocess.run([sys.executable, "-m", "venv", self.environment], check=True)
         command = f"{self.environment / 'bin' / line}"
@@ -55,7 +78,6 @@ class Person:
         )
         if answer.returncode:
             raise ComponentError(f"{line}: {answer.stderr[-2000:]}")
-        return answer.stdout
 
 
 def person(cluster: OneNode, folder: Path) -> Person:
@@ -73,8 +95,3 @@ def blocks(page: str, heading: str) -> list[str]:
     found = re.search(rf"(?ms)^{re.escape(heading)}$\n(.*?)(?=^#{{1,{len(level)}}} |\Z)", text)
     assert found is not None, f"{page} has no heading {heading!r}"
     return [re.sub(rf"(?m)^{indent}", "", body) for indent, body in _FENCE.findall(found[1])]
-
-
-def _lines(commands: str) -> list[str]:
-    """Join continued lines: one command, one line."""
-    return [line for line in re.sub(r"\\\n\s*", "", commands).splitlines() if line.strip()]

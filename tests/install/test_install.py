@@ -1,52 +1,18 @@
-"""From the README to a running pod, to an upgrade, to an empty cluster: as a person does it.
+"""From the README to a running pod and to an upgrade, as a person does it.
 
 The tests are one story, and each begins where the one before it has ended.
 """
 
-import json
 import re
 import tomllib
 from collections import defaultdict
 
-import pytest
-import yaml
-
 from tests.cluster.api import Json, wait_for
-from tests.install.one_node import NODE, CommandError, OneNode
-from tests.install.person import Person, blocks, person
+from tests.install.conftest import INSTALL
+from tests.install.one_node import NODE, OneNode
+from tests.install.person import TEAM, WITHIN, Person
 
-TEAM = "team-a"
-WITHIN = 60.0
-INSTALL = blocks("README.md", "## Install")
 KUSTOMIZATION = "manifests/mine/kustomization.yaml"
-
-
-@pytest.fixture(scope="module")
-def someone(cluster: OneNode, tmp_path_factory: pytest.TempPathFactory) -> Person:
-    return person(cluster, tmp_path_factory.mktemp("person"))
-
-
-def phase(cluster: OneNode, name: str) -> str:
-    return cluster.kubectl("get", "pod", "-n", TEAM, name, "-o=jsonpath={.status.phase}")
-
-
-def run(someone: Person, name: str, **annotations: str) -> None:
-    """Create a pod as the README's under another name, and wait until it runs."""
-    cluster = someone.cluster
-    manifest = yaml.safe_load((someone.checkout / "manifests/example/pod.yaml").read_text())
-    manifest["metadata"] = {"name": name, "annotations": annotations}
-    cluster.kubectl("-n", TEAM, "apply", "-f", "-", stdin=json.dumps(manifest))
-    wait_for(lambda: phase(cluster, name) == "Running", within=WITHIN)
-
-
-def inside(cluster: OneNode, name: str, *command: str) -> str:
-    """Run a command in a pod's container and return what it prints."""
-    return cluster.kubectl("exec", "-n", TEAM, name, "--", *command)
-
-
-def variables(cluster: OneNode, name: str) -> dict[str, str]:
-    lines = inside(cluster, name, "env").splitlines()
-    return dict(line.partition("=")[::2] for line in lines)
 
 
 def entries(cluster: OneNode) -> list[Json]:
@@ -64,8 +30,10 @@ def images(cluster: OneNode) -> set[str]:
     return {container["image"] for pod in pods for container in pod["spec"]["containers"]}
 
 
-def tag(image: str) -> str:
-    return image.rpartition(":")[2]
+def variables(someone: Person, name: str) -> dict[str, str]:
+    """Return the variables of a pod's container."""
+    lines = someone.inside(name, "env").splitlines()
+    return dict(line.partition("=")[::2] for line in lines)
 
 
 def metrics(cluster: OneNode, namespace: str, port: int) -> dict[str, float]:
@@ -106,10 +74,10 @@ def test_a_container_sees_its_instance(someone: Person) -> None:
     """Its variables name the MIG instance that the ledger gives it; the library is not loaded."""
     node = someone.cluster.get("gpunode", NODE)
 
-    seen = variables(someone.cluster, "slice")
+    seen = variables(someone, "slice")
 
     assert seen["NVIDIA_VISIBLE_DEVICES"] in {i["uuid"] for i in node["status"]["instances"]}
-    assert inside(someone.cluster, "slice", "cat", "/etc/ld.so.preload") == ""
+    assert someone.inside("slice", "cat", "/etc/ld.so.preload") == ""
 
 
 def test_a_container_sees_its_limit(someone: Person) -> None:
@@ -118,19 +86,19 @@ def test_a_container_sees_its_limit(someone: Person) -> None:
     The simulated driver's library intercepts nothing, so no program is made to load it.
     """
     cluster = someone.cluster
-    run(someone, "soft", **{"volcano.sh/vgpu-mode": "hami-core"})
+    someone.run("soft", **{"volcano.sh/vgpu-mode": "hami-core"})
     (entry,) = [e for e in entries(cluster) if e["pod"]["name"] == "soft"]
     (device,) = entry["containers"][0]["devices"]
 
-    seen = variables(cluster, "soft")
+    seen = variables(someone, "soft")
 
     assert seen["NVIDIA_VISIBLE_DEVICES"] == device["gpu"]
     assert seen["CUDA_DEVICE_MEMORY_LIMIT_0"] == "3000m"
-    mounts = inside(cluster, "soft", "cat", "/proc/self/mounts")
+    mounts = someone.inside("soft", "cat", "/proc/self/mounts")
     for place in ("/etc/ld.so.preload", "/usr/local/vgpu/libvgpu.so"):
         assert re.search(rf"(?m)^\S+ {place} \S+ ro,", mounts), mounts
     region = seen["CUDA_DEVICE_MEMORY_SHARED_CACHE"]
-    assert int(inside(cluster, "soft", "stat", "-c%s", region)) > 1 << 20
+    assert int(someone.inside("soft", "stat", "-c%s", region)) > 1 << 20
 
 
 def test_metrics_say_so(someone: Person) -> None:
@@ -165,7 +133,7 @@ def test_its_end_frees_the_gpu(someone: Person) -> None:
 def test_an_upgrade_keeps_what_runs(someone: Person) -> None:
     """The second release replaces every container of ours; a pod that runs goes on."""
     cluster = someone.cluster
-    run(someone, "before")
+    someone.run("before")
     before = cluster.get("pod", "-n", TEAM, "before")["status"]["containerStatuses"][0]
     file = someone.checkout / KUSTOMIZATION
     file.write_text(file.read_text().replace("0.1.0", "0.1.1"))
@@ -174,17 +142,9 @@ def test_an_upgrade_keeps_what_runs(someone: Person) -> None:
     for commands in (INSTALL[3], INSTALL[4]):
         someone.paste("\n".join(line for line in commands.splitlines() if "rollout" in line))
 
-    run(someone, "after")
+    someone.run("after")
     after = cluster.get("pod", "-n", TEAM, "before")["status"]["containerStatuses"][0]
     assert after["containerID"] == before["containerID"]
-    wait_for(lambda: {tag(image) for image in images(cluster)} == {"0.1.1"}, within=WITHIN)
-
-
-def test_it_leaves(someone: Person) -> None:
-    """Deleting what was applied ends, and every pod goes on."""
-    cluster = someone.cluster
-    cluster.kubectl("delete", "-k", someone.checkout / "manifests/mine", "--timeout=90s")
-
-    assert {phase(cluster, name) for name in ("before", "after")} == {"Running"}
-    with pytest.raises(CommandError, match="doesn't have a resource type"):
-        cluster.kubectl("get", "gpunodes")
+    wait_for(
+        lambda: {image.rpartition(":")[2] for image in images(cluster)} == {"0.1.1"}, within=WITHIN
+    )
