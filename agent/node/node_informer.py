@@ -59,6 +59,7 @@ class _Spec(msgspec.Struct):
 
 class _System(msgspec.Struct):
     runtime: str = msgspec.field(name="containerRuntimeVersion", default="")
+    boot: str = msgspec.field(name="bootID", default="")
 
 
 class _Status(msgspec.Struct):
@@ -83,6 +84,7 @@ class OwnNode:
     name: str
     uid: str
     runtime: str  # version of the container runtime
+    boot: str = ""  # boot id as its kubelet reports it
     label: str | None  # version of the agent that labelled it
     is_selected: bool = False  # it has the label by which the DaemonSet of the base selects nodes
     added_resources: frozenset[str]  # which our agent added to its capacity
@@ -121,6 +123,7 @@ def own_node(raw: bytes) -> OwnNode:
         name=metadata.name,
         uid=metadata.uid,
         runtime=status.system.runtime if status.system else "",
+        boot=status.system.boot if status.system else "",
         label=(metadata.labels or {}).get(AGENT_LABEL),
         is_selected=(metadata.labels or {}).get(SELECTOR_LABEL) == SELECTOR_VALUE,
         added_resources=frozenset(filter(None, annotations.get(CAPACITY_KEY, "").split(","))),

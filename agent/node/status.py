@@ -177,7 +177,7 @@ class NodeAccount:
     held: Collection[str] = ()
     generation: int = 0
     closed: str = ""  # why no GPU may be promised now; empty: open
-    leaving: bool = False  # no inventory is written, so that no GPU is promised any more
+    without_inventory: bool = False  # so that no GPU is promised any more
 
 
 def document(account: NodeAccount) -> Json:
@@ -204,8 +204,20 @@ def document(account: NodeAccount) -> Json:
         "bootID": account.identity.boot,
         "driver": account.driver,
     }
-    absent = {"inventory"} if account.leaving else set()
+    written["closed"] = _closed_text(account)
+    absent = {"inventory"} if account.without_inventory else set()
     return {key: value for key, value in written.items() if value != "" and key not in absent}
+
+
+def _closed_text(account: NodeAccount) -> str:
+    """Return why no GPU of the node can be used; empty if one can. The schema wants ASCII."""
+    reasons = [one.reason for one in account.gpus]
+    why = account.closed or (reasons[0] if reasons and all(reasons) else "")
+    if not why and account.without_inventory:
+        why = "its agent is leaving the node"
+    if not why and not reasons:
+        why = "its agent has found no GPU"
+    return "".join(c if " " <= c <= "~" else "?" for c in why[:LONGEST_REASON])
 
 
 def _extras(served_gpu: ServedGpu) -> Json:

@@ -234,6 +234,7 @@ class StatusController:
             instances=hardware.instances,
             vocabularies=informer.vocabularies,
         )
+        boot_conflict = self._boot_conflict(node)
         return NodeAccount(
             identity=self._identity(node),
             gpus=served_gpus(
@@ -247,8 +248,22 @@ class StatusController:
             unpromised=entries,
             held=self._held_uids(stored_gpu_node, started, alive),
             generation=stored_gpu_node.ledger.generation,
-            closed=informer.plugin_conflict or _closed_reason(unknown),
-            leaving=self.leaving,
+            closed=boot_conflict or informer.plugin_conflict or _closed_reason(unknown),
+            without_inventory=self.leaving or bool(boot_conflict),
+        )
+
+    def _boot_conflict(self, node: OwnNode) -> str:
+        """Return how our boot id differs from our Node's; empty if it does not.
+
+        The control plane takes no inventory of another boot than the Node's. So none is written
+        until they agree, which is seconds after a reboot. On some container hosts (LXC) they never
+        do.
+        """
+        if not node.boot or node.boot == self._facts.boot:
+            return ""
+        return (
+            f"its agent reads boot id {quote(self._facts.boot)}, but its kubelet reports "
+            f"{quote(node.boot)}; both must see the same /proc/sys/kernel/random/boot_id"
         )
 
     def _identity(self, node: OwnNode) -> Identity:

@@ -14,7 +14,8 @@ import structlog
 
 from allocator.cluster.inventory import GPU_NODES, NODES
 from allocator.cluster.objects import NodeObject, decode_node
-from allocator.ledger.ledger import Ledger, parse_ledger
+from allocator.ledger.closed import stale_reason
+from allocator.ledger.ledger import LONGEST_STATED, Ledger, parse_ledger
 from allocator.ledger.lifecycle import GpuNodeAction, NodeIdentity, Step, WriteStatus, due_step
 from allocator.ledger.schema import API_VERSION, FORMER_FINALIZER, KIND
 from kube.client import ApiClient
@@ -23,6 +24,7 @@ from kube.errors import AlreadyExistsError, ConflictError, InvalidError, KubeErr
 from kube.workqueue import Backoff, Workqueue, isolated
 
 _CHANGED_ERRORS: Final = (AlreadyExistsError, ConflictError, InvalidError, NotFoundError)
+NO_REGISTER: Final = "no device plugin registers GPUs on it any more"
 log = structlog.get_logger(__name__)
 
 
@@ -124,7 +126,8 @@ class GpuNodeController:
         step = due_step(node, ledger, upstream=self._upstream())
         if step is not None:
             metadata = {} if document is None else document["metadata"]
-            await self._perform(step, name, metadata)
+            stale = "" if ledger is None else stale_reason(ledger, node, upstream=self._upstream())
+            await self._perform(step, name, metadata, reason=stale or NO_REGISTER)
             log.info("GPUNode updated", node=name, step=_step_name(step))
 
     async def _read_document(self, name: str) -> dict[str, Any] | None:
@@ -144,17 +147,20 @@ class GpuNodeController:
         except NotFoundError:
             return None
 
-    async def _perform(self, step: Step, name: str, metadata: Mapping[str, Any]) -> None:
+    async def _perform(
+        self, step: Step, name: str, metadata: Mapping[str, Any], *, reason: str
+    ) -> None:
         path = f"{GPU_NODES}/{name}"
         version = {"resourceVersion": metadata.get("resourceVersion", "")}
         match step:
             case GpuNodeAction.CREATE:
                 await self._client.create(GPU_NODES, _empty_gpu_node(name))
             case GpuNodeAction.CLOSE:
-                changes = {"metadata": version, "status": {"inventory": None}}
+                status = {"inventory": None, "closed": reason[:LONGEST_STATED]}
+                changes = {"metadata": version, "status": status}
                 await self._client.merge_patch(f"{path}/status", changes)
-            case WriteStatus(status=status):
-                written = {"metadata": version, "status": status}
+            case WriteStatus(status=reported):
+                written = {"metadata": version, "status": {**reported, "closed": None}}
                 await self._client.merge_patch(f"{path}/status", written)
             case GpuNodeAction.DELETE:
                 # An entry that was committed since the read changed the version: nothing is lost.

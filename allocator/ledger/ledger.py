@@ -15,6 +15,7 @@ from allocator.model.problem import Problem
 from allocator.model.untrusted import is_safe_name
 from allocator.model.usage import without_entries
 
+LONGEST_STATED: Final = 256  # characters of status.closed; the CRD's bound
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 
 
@@ -77,6 +78,7 @@ class _Status(msgspec.Struct, rename="camel"):
     driver: str = ""
     observed_generation: int = 0
     held: tuple[str, ...] = ()
+    closed: str = ""
 
 
 class _GpuNode(msgspec.Struct):
@@ -126,6 +128,7 @@ class Ledger:
     unpromised: tuple[Entry, ...]  # in use by pods without an entry, as the agent reports
     node: Node  # the GPUs with everything promised and unpromised on them
     problems: tuple[Problem, ...] = ()  # what is malformed
+    stated: str = ""  # status.closed: why no GPU of the node can be used
 
     def entry(self, uid: str) -> Entry | None:
         """Return the readable entry of pod *uid*, if it has one."""
@@ -137,7 +140,7 @@ class Ledger:
         if self.deleting:
             return "its GPUNode is being deleted"
         known = self.inventory and self.node.gpus
-        return "" if known else "its agent has not reported its GPUs yet"
+        return "" if known else self.stated or "its agent has not reported its GPUs yet"
 
 
 def parse_ledger(document: Mapping[str, Any]) -> Ledger:
@@ -193,7 +196,13 @@ def _ledger(
         unpromised=decoded.unpromised,
         node=decoded.node,
         problems=decoded.problems,
+        stated=_printable(status.closed),
     )
+
+
+def _printable(text: str) -> str:
+    """Return *text* of an agent, bounded and without control characters."""
+    return "".join(c if c.isprintable() else "?" for c in text[:LONGEST_STATED])
 
 
 def _entry_uids(entries: object) -> tuple[str, ...] | None:

@@ -1,6 +1,6 @@
 """The lists that ``get`` prints: gather, select by name, print."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -17,6 +17,7 @@ from console.get.node_rows import node_listing
 from console.get.pod_rows import PodRow, pod_listing, pod_rows
 
 NOTHING: Final = "No resources found"
+MOST_CLOSED: Final = 10  # lines about closed nodes under a table
 _DOCUMENTS: Final = (OutputFormat.CSV, OutputFormat.JSON, OutputFormat.YAML)
 
 
@@ -49,11 +50,23 @@ class ListSelection:
 
 
 async def nodes(reader: ClusterReader, printer: Printer, selection: ListSelection) -> int:
-    """Print nodes with GPUs, all or some."""
+    """Print nodes with GPUs, all or some, and under a table why nodes are closed."""
     site = select_nodes(
         await reader.site(), await reader.labelled_nodes(selection.labels), selection.names
     )
-    return printer.print(node_listing(site), NOTHING)
+    code = printer.print(node_listing(site), NOTHING)
+    if printer.output is OutputFormat.TABLE:
+        printer.session.errors.writelines(_closed_lines(site))
+    return code
+
+
+def _closed_lines(site: ClusterView) -> Iterator[str]:
+    """Yield one line for each closed node; ``--output=wide`` has them all."""
+    reasons = [(name, why) for name in site.ledgers if (why := site.closed_reason(name))]
+    for name, why in reasons[:MOST_CLOSED]:
+        yield f"{name} takes no new pods: {why}\n"
+    if len(reasons) > MOST_CLOSED:
+        yield f"{len(reasons) - MOST_CLOSED} more take no new pods; see --output=wide\n"
 
 
 async def gpus(reader: ClusterReader, printer: Printer, selection: ListSelection) -> int:

@@ -10,8 +10,9 @@ import msgspec
 
 from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
 from allocator.config.settings import DEFAULTS, NodeAgent, Prefer, Settings
-from allocator.ledger.ledger import Ledger, describes_node, parse_ledger
-from allocator.ledger.lifecycle import status_is_current
+from allocator.ledger.closed import NO_NODE, closed_reason
+from allocator.ledger.ledger import Ledger, parse_ledger
+from allocator.ledger.lifecycle import NodeIdentity
 from allocator.mig.positions import with_volcano_positions
 from allocator.mig.profiles import profiles_of
 from allocator.model.allocation import Entry
@@ -172,24 +173,14 @@ class ClusterView:
 
     def closed_reason(self, name: str) -> str:
         """Return why a node takes no new pods; empty if it does."""
-        ledger = self.ledgers[name]
-        if ledger.closed:
-            return ledger.closed
+        upstream = self.configuration.settings.node_agent is NodeAgent.UPSTREAM
         machine = Machine(name=name) if self.machines is None else self.machines.get(name)
         if machine is None:
-            return "it is no longer a node of the cluster"
-        return machine.closed_reason or self._unaccounted_reason(ledger, machine)
-
-    def _unaccounted_reason(self, ledger: Ledger, machine: Machine) -> str:
-        """Return why the webhook does not trust the status of *ledger*; empty if it does."""
-        upstream = self.configuration.settings.node_agent is NodeAgent.UPSTREAM
-        if not describes_node(ledger, node_uid=machine.uid, boot=machine.boot):
-            return "its agent has not reported its GPUs since the node came back"
-        if not status_is_current(
-            ledger, node_uid=machine.uid, boot=machine.boot, upstream=upstream
-        ):
-            return "its agent has not reported its GPUs yet"
-        return ""
+            return NO_NODE
+        identity = NodeIdentity(name=name, uid=machine.uid, boot=machine.boot)
+        return machine.closed_reason or closed_reason(
+            self.ledgers[name], identity, upstream=upstream
+        )
 
     def account(self, name: str) -> DriverAccount:
         """Return what the agent of a node reports about its driver and its GPUs."""

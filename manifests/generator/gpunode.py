@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from allocator.ledger.ledger import LONGEST_STATED
 from allocator.ledger.schema import DEVICE_ID, UID
 from allocator.model.request import Mode, Stage
 from manifests.generator.names import DOMAIN, Json
@@ -167,6 +168,7 @@ def _columns() -> list[Json]:
         _column("Boot", ".status.bootID", priority=1),
         _column("Inventory", ".status.inventory", priority=1),
         {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+        _column("Closed", ".status.closed"),  # last, because it is a sentence
     ]
 
 
@@ -206,6 +208,13 @@ def _status() -> Json:
             },
             "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0},
             "inventory": {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"},
+            "closed": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": LONGEST_STATED,
+                "pattern": "^[ -~]*$",
+                "description": "Why the node takes no new pods; absent while it does.",
+            },
             "boards": _open(
                 "The MIG shapes of each GPU model as NVML reports them: name, slots, and profiles "
                 "[{name, id, memoryMiB, sms, size, starts, limit}]."

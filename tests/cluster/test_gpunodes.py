@@ -37,6 +37,7 @@ STATUS = yaml.safe_load(f"""
 nodeUID: 3f2e9a3e-0000-4000-8000-000000000003
 bootID: 0d1c9a3e-0000-4000-8000-000000000002
 observedGeneration: 7
+closed: the driver hangs
 inventory: sha256:{"93af" * 16}
 boards:
 - name: NVIDIA A100-SXM4-40GB
@@ -185,6 +186,8 @@ def test_a_bad_entry_is_refused(site: Site, node: str, path: Steps, *, value: ob
         pytest.param(("gpus", 0, "pci"), "3b:00", id="short-pci"),
         pytest.param(("boards", 0, "profiles", 0, "starts"), [64], id="slot-out-of-range"),
         pytest.param(("held",), ["x"] * 1025, id="too-many-held"),
+        pytest.param(("closed",), "why \x1b[31m", id="closed-with-an-escape"),
+        pytest.param(("closed",), "x" * 257, id="closed-at-length"),
         pytest.param(("unpromised", 0, "since"), None, id="in-use-since-when"),
         pytest.param(("gpus", 0, "memoryMiB"), "40536", id="memory-as-text"),
         pytest.param(("gpus", 0, "memoryMiB"), 1.5, id="memory-in-fractions"),
@@ -243,8 +246,9 @@ def test_columns_tell_what_a_node_has(site: Site, node: str) -> None:
     short = site.kubectl("get", "gpunode", name)
     wide = site.kubectl("get", "gpunode", name, "--output=wide")
 
-    assert short.splitlines()[0].split() == ["NAME", "MODEL", "MODE", "DRIVER", "AGE"]
+    assert short.splitlines()[0].split() == ["NAME", "MODEL", "MODE", "DRIVER", "AGE", "CLOSED"]
     assert "NVIDIA A100-SXM4-40GB   mig" in short.splitlines()[1]
+    assert short.splitlines()[1].endswith("the driver hangs")
     assert STATUS["inventory"] in wide
 
 

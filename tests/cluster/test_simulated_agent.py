@@ -251,6 +251,34 @@ def test_metrics_tell_of_promises(node: Node, team: str) -> None:
     wait_for(told, within=WITHIN)
 
 
+def test_a_node_whose_boot_ids_differ_says_so_and_is_left_alone(node: Node) -> None:
+    """As on LXC: one write, an Event after half a minute, and it opens when they agree."""
+    path, merge = f"{GPU_NODES}/sim-1", {"Content-Type": MERGE}
+
+    def report(boot: str | None) -> None:
+        status = {"status": {"nodeInfo": {"bootID": boot}}}
+        node.site.api.request("PATCH", f"{NODE}/status", status, headers=merge)
+
+    def closed() -> str:
+        found: str = node.site.api.get(path)["status"].get("closed", "")
+        return found
+
+    def reasons() -> set[str]:
+        events = node.site.api.get("/apis/events.k8s.io/v1/events")["items"]
+        return {event["reason"] for event in events if event["regarding"]["name"] == "sim-1"}
+
+    report("boot-of-the-host")
+    wait_for(lambda: closed().startswith("its agent reads boot id"), within=WITHIN)
+    assert '"boot-of-the-host"' in closed()
+    version = node.site.api.get(path)["metadata"]["resourceVersion"]
+
+    wait_for(lambda: "VgpuNodeClosed" in reasons(), within=90)
+    assert node.site.api.get(path)["metadata"]["resourceVersion"] == version
+
+    report("")
+    wait_for(lambda: node.accounted and not closed(), within=WITHIN)
+
+
 def test_a_withdrawing_agent_takes_everything_back(node: Node) -> None:
     """Capacity and label go, nothing more is promised; the promises of pods stay."""
     promised = {entry.uid for entry in node.ledger.entries}

@@ -7,7 +7,7 @@ from allocator.cli.process import Start
 from allocator.cluster.inventory import Inventory
 from allocator.cluster.pods import Pods
 from allocator.config.settings import NodeAgent
-from allocator.controllers import drift, requeue
+from allocator.controllers import closed_nodes, drift, requeue
 from allocator.controllers.gang import GangController
 from allocator.controllers.gpunode import GpuNodeController
 from allocator.controllers.reclaim import ReclaimController
@@ -48,6 +48,7 @@ def start_controllers(leader: LeaderContext, election: Election, start: Start) -
         "registrar": (_register_controller(leader).sweep, SWEEP_SECONDS),
         "gangs": (lambda: leader.gangs.sweep(leader.inventory.settings), SWEEP_SECONDS),
         "waker": (lambda: requeue_controller.sweep(election.term), requeue.SWEEP_SECONDS),
+        "closed nodes": (_closed_nodes_controller(leader).sweep, closed_nodes.SWEEP_SECONDS),
         "drift": (_drift_controller(leader).sweep, drift.SWEEP_SECONDS),
     }
     start(election.run(), "ledger election")
@@ -100,6 +101,16 @@ def _requeue_controller(leader: LeaderContext) -> requeue.RequeueController:
         leader.pods,
         ledgers=inventory.ledgers,
         vocabularies=lambda: inventory.vocabularies,
+    )
+
+
+def _closed_nodes_controller(leader: LeaderContext) -> closed_nodes.ClosedNodesController:
+    inventory = leader.inventory
+    return closed_nodes.ClosedNodesController(
+        leader.client,
+        inventory,
+        upstream=lambda: inventory.settings.node_agent is NodeAgent.UPSTREAM,
+        record=leader.events.record,
     )
 
 

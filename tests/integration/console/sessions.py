@@ -62,6 +62,15 @@ async def gpus(commands: CommandSession, *names: str) -> tuple[int, str, str]:
     )
 
 
+async def nodes(commands: CommandSession, output: OutputFormat) -> tuple[int, str, str]:
+    """List nodes, and return the same."""
+    printer = Printer(commands, output, headed=True)
+    return result(
+        commands,
+        await commands.answer(lambda gather: get.nodes(gather, printer, ListSelection())),
+    )
+
+
 async def pods(commands: CommandSession, which: ListSelection) -> tuple[int, str, str]:
     """List pods, and return the same."""
     printer = Printer(commands, OutputFormat.TABLE, headed=True)

@@ -1,9 +1,17 @@
 """The status is true, and written when it matters."""
 
+import copy
+from collections.abc import Mapping
+
 from agent.node.status import Hardware
+from allocator.cluster.objects import NodeObject
+from allocator.controllers.gpunode import GpuNodeController
+from allocator.ledger.ledger import Ledger
+from allocator.ledger.lifecycle import NodeIdentity
 from tests.fakes.api_objects import parsed
 from tests.integration.agent.clusterside import (
     GPU_NODES,
+    NODE,
     PODS,
     STATUS,
     Scene,
@@ -131,3 +139,89 @@ def test_a_change_of_the_hardware_is_told() -> None:
             assert scene.status["gpus"][0]["reason"] == "Xid 79"
 
     play(act)
+
+
+class NoCaches:
+    """The control plane's caches; a single step reads everything anew."""
+
+    def node_identities(self) -> Mapping[str, NodeIdentity] | None:
+        return None
+
+    def node_identity(self, node: NodeObject) -> NodeIdentity:
+        return node.identity()
+
+    def ledgers(self) -> Mapping[str, Ledger] | None:
+        return None
+
+
+def _reboot(scene: Scene, boot: str) -> None:
+    """Let kubelet report another boot id."""
+    status = {**copy.deepcopy(scene.node["status"]), "nodeInfo": {"bootID": boot}}
+    scene.change(f"{NODE}/n", status=status)
+
+
+async def _knows(scene: Scene, boot: str) -> None:
+    await until(lambda: scene.informer.node is not None and scene.informer.node.boot == boot)
+
+
+LABELLED = {"name": "n", "labels": {"vgpu-admission.io/agent": "1"}}
+
+
+def test_agent_and_control_plane_do_not_write_for_ever() -> None:
+    """Where they see different boots, one write says so, with both, and nobody undoes it."""
+
+    async def act(scene: Scene) -> None:
+        await scene.caught_up()
+        control_plane = GpuNodeController(scene.client, NoCaches(), upstream=lambda: False)
+        for _ in range(10):
+            await scene.told()
+            await control_plane.reconcile("n")
+
+        assert len(scene.writes(STATUS)) == 1
+        assert "inventory" not in scene.status
+        assert '"boot-1"' in scene.status["closed"]
+        assert '"boot-host"' in scene.status["closed"]
+
+    play(act, metadata=LABELLED, status={"nodeInfo": {"bootID": "boot-host"}})
+
+
+def test_a_node_opens_when_boot_ids_agree() -> None:
+    """After a reboot kubelet may report the new one a moment after its agent started."""
+
+    async def act(scene: Scene) -> None:
+        await scene.caught_up()
+        control_plane = GpuNodeController(scene.client, NoCaches(), upstream=lambda: False)
+        await scene.told()
+        _reboot(scene, "boot-1")
+        await _knows(scene, "boot-1")
+        await scene.told()
+        await control_plane.reconcile("n")
+
+        assert scene.status["inventory"]
+        assert "closed" not in scene.status
+        assert all(gpu["healthy"] for gpu in scene.status["gpus"])
+
+        _reboot(scene, "boot-2")
+        await control_plane.reconcile("n")
+
+        assert "inventory" not in scene.status
+        assert scene.status["closed"] == (
+            'its GPUs were reported in the boot "boot-1", but its Node is in the boot "boot-2"'
+        )
+
+    play(act, metadata=LABELLED, status={"nodeInfo": {"bootID": "boot-0"}})
+
+
+def test_what_runs_is_held_while_boot_ids_differ() -> None:
+    """A container that started before must not lose its entry, whatever kubelet reports."""
+
+    async def act(scene: Scene) -> None:
+        uid = await scene.held("tenant")
+        _reboot(scene, "boot-host")
+        await _knows(scene, "boot-host")
+        await scene.told()
+
+        assert "inventory" not in scene.status
+        assert scene.status["held"] == [uid]
+
+    play(act, metadata=LABELLED)

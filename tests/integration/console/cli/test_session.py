@@ -8,6 +8,7 @@ import pytest
 
 from console.cli.get import ListSelection
 from console.cluster.cluster_client import PAGE
+from console.get.listing import OutputFormat
 from tests.builders.gpunodes import gpu_node
 from tests.builders.model import T4, nodes_of
 from tests.fakes.api_objects import parsed
@@ -19,12 +20,14 @@ from tests.integration.console.sessions import (
     SETTINGS,
     gpus,
     kubeconfig,
+    nodes,
     pods,
     put,
     refusal_body,
     run_with_server,
     session,
 )
+from tests.unit.console.sites import machine
 
 
 def test_the_persons_own_token_is_used(tmp_path: Path) -> None:
@@ -296,3 +299,26 @@ def test_a_pod_that_cannot_be_read_is_a_warning(tmp_path: Path) -> None:
         assert errors.startswith('Warning: pod "odd" cannot be read: ')
 
     run_with_server(scenario, "n0")
+
+
+def test_a_table_of_nodes_says_under_it_why_some_are_closed(tmp_path: Path) -> None:
+    """On standard error, and in no document, which has the reason in a field of its own."""
+
+    async def scenario(server: ApiServer) -> None:
+        for number in range(12):
+            name = f"closed-{number:02}"
+            put(server, GPU_NODES, gpu_node(nodes_of(1, T4, name=name), closed="why \x1b[31m"))
+            put(server, NODES, machine(name))
+        config = kubeconfig(tmp_path, server.url)
+        code, output, errors = await nodes(session(config), OutputFormat.TABLE)
+
+        assert code == 0
+        assert len(output.splitlines()) == 14
+        lines = errors.splitlines()
+        assert lines[0] == "closed-00 takes no new pods: why ?[31m"
+        assert lines[10:] == ["2 more take no new pods; see --output=wide"]
+        _, document, nothing = await nodes(session(config), OutputFormat.JSON)
+        assert nothing == ""
+        assert json.loads(document)["items"][0]["out"] == "why ?[31m"
+
+    run_with_server(scenario, "open")

@@ -1,6 +1,7 @@
 """What an agent says of its node is read back as it was meant, and only changes when it matters."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -26,6 +27,7 @@ from allocator.ledger.ledger import Ledger, parse_ledger
 from allocator.model.allocation import Grant
 from allocator.model.request import Mode
 from allocator.model.units import MiB
+from manifests.generator.gpunode import gpunode
 from tests.builders import model as builders
 from tests.builders.model import A100_40, T4, mig_grant, placed, soft_grant
 
@@ -194,7 +196,7 @@ def test_who_leaves_takes_no_commit_any_more() -> None:
     """A commit tests the inventory."""
     gpus = served_gpus(Hardware(devices=(device(T4),)), DeviceConfig(), None, before=None)
 
-    status = document(NodeAccount(identity=IDENTITY, gpus=gpus, leaving=True))
+    status = document(NodeAccount(identity=IDENTITY, gpus=gpus, without_inventory=True))
 
     assert ledger_of(status).closed
 
@@ -208,6 +210,37 @@ def test_where_something_unknown_runs_nothing_is_promised() -> None:
     status: dict[str, Any] = document(NodeAccount(identity=IDENTITY, gpus=gpus, closed="why not"))
 
     assert [(g["healthy"], g["reason"]) for g in status["gpus"]] == [(False, "why not")] * 2
+
+
+def _closed(*devices: Device, node: NodeConfig | None = None, **account: object) -> object:
+    gpus = served_gpus(Hardware(devices=devices), DeviceConfig(), node, before=None)
+    account_of_node: Any = {"identity": IDENTITY, "gpus": gpus, **account}
+    return document(NodeAccount(**account_of_node)).get("closed")
+
+
+def test_a_node_none_of_whose_gpus_can_be_used_says_why() -> None:
+    """One line for the node, where a reader of GPUNodes looks first."""
+    mixed = NodeConfig(name="n", mode=Mode.MIG)
+    ready, wrong = device(mig=ON), device(index=1, mig=OFF)
+
+    assert _closed(ready) is None
+    assert _closed(ready, wrong, node=mixed) is None
+    assert str(_closed(wrong, node=mixed)).startswith("operatingmode is mig, but MIG is off")
+    assert _closed(ready, closed="another plugin") == "another plugin"
+    assert _closed() == "its agent has found no GPU"
+    assert _closed(ready, without_inventory=True) == "its agent is leaving the node"
+    assert _closed(without_inventory=True) == "its agent is leaving the node"
+
+
+@pytest.mark.parametrize("why", ["é" * 300, "a\nb", "\x1b[31m", "\u202e", "x" * 5000])
+def test_what_closes_a_node_is_accepted_by_the_schema(why: str) -> None:
+    """It wants printable ASCII, and refuses the whole status otherwise."""
+    pattern = gpunode()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    rules = pattern["properties"]["status"]["properties"]["closed"]
+    text = str(_closed(device(), closed=why))
+
+    assert re.fullmatch(rules["pattern"].strip("^$"), text)
+    assert len(text) <= rules["maxLength"]
 
 
 @given(st.lists(st.integers(0, 60_000), min_size=1))

@@ -196,7 +196,7 @@ def test_a_request_that_cannot_be_read_is_no_request_for_nothing() -> None:
         pytest.param([], "it is no longer a node of the cluster", id="gone"),
         pytest.param(
             [machine("gpu-b") | {"status": {"nodeInfo": {"bootID": "boot-2"}}}],
-            "its agent has not reported its GPUs since the node came back",
+            'its GPUs were reported in the boot "boot-1", but its Node is in the boot "boot-2"',
             id="booted-anew",
         ),
     ],

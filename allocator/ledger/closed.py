@@ -1,0 +1,43 @@
+"""Why a node takes no new pods: every reason, in the words that Events and tables show.
+
+A bind fails where ``status.inventory`` is empty or describes another Node, boot or plugin. The
+agent says in ``status.closed`` why it reports none, or why none of its GPUs can be used; the
+control plane writes its own reason there when it closes a node.
+"""
+
+from typing import Final
+
+from allocator.ledger.ledger import Ledger
+from allocator.ledger.lifecycle import REGISTER_DRIVER, NodeIdentity
+from allocator.model.untrusted import quote
+
+NO_NODE: Final = "it is no longer a node of the cluster"
+
+
+def closed_reason(ledger: Ledger, node: NodeIdentity | None, *, upstream: bool) -> str:
+    """Return why the node of *ledger* takes no new pods; empty if it does.
+
+    *node* is ``None`` where it does not exist. With *upstream* another plugin serves the nodes.
+    """
+    if ledger.deleting or not ledger.inventory:
+        return NO_NODE if node is None else ledger.closed
+    return stale_reason(ledger, node, upstream=upstream) or ledger.closed or ledger.stated
+
+
+def stale_reason(ledger: Ledger, node: NodeIdentity | None, *, upstream: bool) -> str:
+    """Return why the status does not describe its Node as it is now; empty if it does.
+
+    A uid or boot id that either side lacks is not compared.
+    """
+    if node is None:
+        return NO_NODE
+    if not upstream and ledger.driver == REGISTER_DRIVER:
+        return "its GPUs were registered by another device plugin, and no agent has reported them"
+    if ledger.node_uid and node.uid and ledger.node_uid != node.uid:
+        return "its GPUs were reported before its Node was created anew"
+    if ledger.boot and node.boot and ledger.boot != node.boot:
+        return (
+            f"its GPUs were reported in the boot {quote(ledger.boot)}, "
+            f"but its Node is in the boot {quote(node.boot)}"
+        )
+    return ""
