@@ -243,7 +243,7 @@ def test_the_pods_of_a_deployment_are_explained(site: Installation, vgpu: Vgpu, 
     missing = vgpu("why", "rs/nothing", "-n", team)
 
     assert (before.returncode, before.stderr) == (0, "")
-    assert before.stdout.startswith("NO PODS   none was created yet, and one would not fit: ")
+    assert before.stdout.startswith("NO PODS   none was created yet\n")
     assert f"workload  Deployment {team}/web\n" in before.stdout
     assert "from      the stored Deployment, spec.template\n" in before.stdout
     assert (done.returncode, done.stderr) == (0, "")
