@@ -10,7 +10,7 @@ from allocator.model.untrusted import escaped
 from allocator.placement.choose import Choice
 from allocator.placement.mode import explain_mode
 from allocator.report.feasibility import Feasibility, FeasibilityVerdict, GrantedDevice, OptionKind
-from allocator.report.terminal_lines import Line, ListLine, TextSpan, Tone, row
+from allocator.report.terminal_lines import Line, ListLine, TextSpan, Tone, counted, row
 
 WORDS: Final = {
     FeasibilityVerdict.FITS: ("FITS NOW", Tone.GOOD),
@@ -120,7 +120,10 @@ def candidate_lines(choice: Choice) -> Iterator[Line]:
         candidates = [one for one in choice.candidates if one.container == name]
         able = sum(one.reason is None for one in candidates)
         whose = f" for {escaped(name)}" if len(names) > 1 else ""
-        yield from row("tried", f"{len(candidates)} GPUs{whose}, {able} fit")
+        yield from row(
+            "tried",
+            f"{counted(len(candidates), 'GPU')}{whose}, {able} {'fits' if able == 1 else 'fit'}",
+        )
         yield from _table(candidates)
 
 
@@ -135,4 +138,4 @@ def _table(candidates: Iterable[Candidate]) -> Iterator[Line]:
         tone = Tone.GOOD if able else Tone.PLAIN
         yield ListLine(head, "fits: " if able else "", tuple(details), tone)
     if len(groups) > _MOST_GROUPS:
-        yield (TextSpan(f"{'':>6}  and {len(groups) - _MOST_GROUPS} more kinds"),)
+        yield (TextSpan(f"{'':>6}  and {counted(len(groups) - _MOST_GROUPS, 'more kind')}"),)

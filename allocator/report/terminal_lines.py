@@ -106,6 +106,11 @@ def printed_lines(lines: Iterable[Line], width: int = WIDTH) -> Iterator[Printed
                 yield line
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, in the plural where it is not 1."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def plain_text(line: PrintedLine) -> str:
     """Return a printed line without tones and trailing blanks."""
     return "".join(span.text for span in line).rstrip()

@@ -12,7 +12,7 @@ from allocator.model.untrusted import escaped
 from allocator.placement.mode import explain_mode
 from allocator.report import feasibility_text
 from allocator.report.feasibility import FeasibilityVerdict
-from allocator.report.terminal_lines import Line, Tone, row
+from allocator.report.terminal_lines import Line, Tone, counted, row
 from console.cluster.event import EventView
 from console.cluster.pod import PodState
 from console.explain.headline import TONES, headline, headline_lines
@@ -174,7 +174,8 @@ def _node_lines(pod_why: PodWhy) -> Iterator[Line]:
         text = f"{_names(answers)}: {lacks}"
         yield from row("" if number else "nodes", text, Tone.GOOD if fits else Tone.PLAIN)
     if pod_why.node_count > len(pod_why.answers):
-        yield from row("", f"and {pod_why.node_count - len(pod_why.answers)} more nodes")
+        more = pod_why.node_count - len(pod_why.answers)
+        yield from row("", f"and {counted(more, 'more node')}")
 
 
 def _names(answers: Sequence[NodeAnswer]) -> str:

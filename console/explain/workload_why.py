@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from allocator.report.terminal_lines import Line, Tone, row
+from allocator.report.terminal_lines import Line, Tone, counted, row
 from console.cluster.event import CreationRefusal
 from console.cluster.pod import PodState, PodView, request_of, state_of
 from console.cluster.snapshot import ClusterView, entries_in_use
@@ -114,7 +114,9 @@ def lines(workload_why: WorkloadWhy) -> Iterator[Line]:
             yield from row("alike", _names(explained.other_pods))
     if more := len(workload_why.groups) - len(workload_why.explained):
         yield ()
-        yield from row("more", f"{more} more groups of pods; ask about one of their pods")
+        yield from row(
+            "more", f"{counted(more, 'more group')} of pods; ask about one of their pods"
+        )
     for fit in workload_why.fits:
         yield ()
         yield from fits.lines(fit, f"the stored {workload_why.workload.kind.name}")
@@ -144,7 +146,7 @@ def _refusal_headline(workload_why: WorkloadWhy) -> Headline:
     workload = workload_why.workload
     refusal = workload.refusal or CreationRefusal("", None)
     count = len(workload.pods)
-    whose = f"{count} pod{'' if count == 1 else 's'}, and no other" if count else "no pod"
+    whose = f"{counted(count, 'pod')}, and no other" if count else "no pod"
     text, semicolon, remedy = refusal.text.partition("; ")
     if not semicolon:
         remedy = "change what the message names; its controller tries again by itself"

@@ -9,6 +9,7 @@ from allocator.model.untrusted import escaped
 from allocator.report import feasibility_text
 from allocator.report.feasibility import FeasibilityVerdict
 from allocator.report.terminal_lines import INDENT, CutLine, Line, Tone, heading, row
+from allocator.request.quantity import in_digits
 from allocator.request.resource_names import resource_names
 from webhook.admission.outcome import GpusHidden, Refused, Rewritten, Untouched
 from webhook.plan.patch_diff import sections
@@ -60,7 +61,9 @@ def _literally(pod: Pod) -> Iterator[str]:
         if resources is not None and (
             stated := known.own_amounts(resources.requests, resources.limits)
         ):
-            amounts = (f"{escaped(name)} {escaped(amount)}" for name, amount in stated.items())
+            amounts = (
+                f"{escaped(name)} {escaped(in_digits(amount))}" for name, amount in stated.items()
+            )
             yield f"{escaped(container.name)}: {', '.join(amounts)}"
 
 
