@@ -18,14 +18,13 @@ from kube.clock import SYSTEM, Clock
 from kube.config import Access
 from kube.credentials import Credentials
 from kube.errors import ApiError, KubeError, UnreachableError, refusal
+from kube.reader import LARGEST_BODY, LARGEST_REFUSAL
 from kube.stream import LineStream, read_whole, translate_errors
 
 TIMEOUT: Final = 10.0  # seconds a call may take, its retries included
 SHORTEST_ATTEMPT: Final = 0.01  # seconds of an attempt; aiohttp takes 0 for "no limit"
 CONNECT_TIMEOUT: Final = 5.0  # seconds for one TCP and TLS handshake
 MOST_ATTEMPTS: Final = 10  # as client-go
-LARGEST_BODY: Final = 160 << 20  # bytes; a list page of 100 objects at etcd's 1.5 MiB fits
-LARGEST_REFUSAL: Final = 1 << 20  # bytes of a refused call's body
 # A watch on a quiet kind receives nothing for minutes, so a dead peer is detected by TCP
 # keep-alive, in about a minute, and not by a read timeout.
 _KEEPALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
@@ -160,13 +159,14 @@ class Client:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(socket_factory=_keepalive_socket),
             cookie_jar=aiohttp.DummyCookieJar(),
-            headers={
-                "Accept": JSON,
+            headers=[
+                ("Accept", JSON),
                 # Compression costs both sides more than it saves on a cluster's network, and
                 # without it Content-Length is the size of the answer.
-                "Accept-Encoding": "identity",
-                "User-Agent": user_agent(),
-            },
+                ("Accept-Encoding", "identity"),
+                ("User-Agent", user_agent()),
+                *(() if self._access.acting is None else self._access.acting.headers),
+            ],
         )
         return self
 

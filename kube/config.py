@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Generic, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import msgspec
 import yaml
@@ -16,6 +16,26 @@ from kube.errors import ConfigError, shorten
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 LARGEST_FILE: Final = 4 << 20  # bytes of a kubeconfig; one of a thousand clusters fits
 DEEPEST_FILE: Final = 64  # levels of nesting in a kubeconfig; kubectl writes 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Impersonation:
+    """Who a call is made as, where the caller has the right to act as somebody else."""
+
+    user: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: tuple[tuple[str, str], ...] = ()  # key and value; a key may have several
+
+    @property
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        """Return the headers of the API server; that of groups may come several times."""
+        return (
+            ("Impersonate-User", self.user),
+            *(("Impersonate-Group", group) for group in self.groups),
+            *((("Impersonate-Uid", self.uid),) if self.uid else ()),
+            *((f"Impersonate-Extra-{quote(key, safe='')}", value) for key, value in self.extra),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +51,7 @@ class Access:
     server_name: str | None = None  # expected in the server's certificate, where not the host
     verify: bool = True  # the server's certificate
     proxy: str | None = field(default=None, repr=False)  # http(s) address; may have a password
+    acting: Impersonation | None = None  # None: as oneself
 
 
 def in_cluster(
@@ -79,6 +100,23 @@ class _User(msgspec.Struct, rename="kebab"):
     exec: dict[str, object] | None = None
     auth_provider: dict[str, object] | None = None
     username: str | None = None
+    as_user: str | None = msgspec.field(default=None, name="as")
+    as_uid: str | None = None
+    as_groups: list[str] | None = None
+    as_user_extra: dict[str, list[str]] | None = None
+
+    @property
+    def acting(self) -> Impersonation | None:
+        """Return who its calls are made as; ``None`` for itself."""
+        if not self.as_user:
+            return None
+        extra = (self.as_user_extra or {}).items()
+        return Impersonation(
+            user=self.as_user,
+            groups=tuple(self.as_groups or ()),
+            uid=self.as_uid or "",
+            extra=tuple((key, value) for key, values in extra for value in values),
+        )
 
 
 class _NamedCluster(msgspec.Struct):
@@ -205,6 +243,7 @@ def kubeconfig_login(paths: Sequence[Path], context: str | None = None) -> Kubec
             server_name=cluster.entry.tls_server_name or None,
             verify=not cluster.entry.insecure_skip_tls_verify,
             proxy=_proxy(cluster, chosen.cluster),
+            acting=user.entry.acting,
         ),
         place=place,
         exec=user.entry.exec,

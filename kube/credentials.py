@@ -5,14 +5,11 @@ import tempfile
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import structlog
-
 from kube.clock import Clock
 from kube.config import Access
 from kube.errors import ConfigError, shorten
 
 REREAD_EVERY: Final = 60.0  # seconds; kubelet replaces a projected token at 80 % of its life
-log = structlog.get_logger(__name__)
 
 
 class _Material(NamedTuple):
@@ -63,7 +60,7 @@ class Credentials:
             message = f"cannot load the credentials for {self._access.url}: {shorten(str(error))}"
             if self._material is None:
                 raise ConfigError(message) from error
-            log.warning("previous credentials kept", why=message)
+            _log_kept(message)
         self._read_at = now
 
     def _load(self) -> None:
@@ -112,3 +109,10 @@ def _load_pair(context: ssl.SSLContext, pair: bytes) -> None:
         file.write(pair)
         file.flush()
         context.load_cert_chain(file.name)
+
+
+def _log_kept(why: str) -> None:
+    # Importing it takes a tenth of a second, which a command that a person types should not pay.
+    import structlog  # noqa: PLC0415 -- see above
+
+    structlog.get_logger(__name__).warning("previous credentials kept", why=why)

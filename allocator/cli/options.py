@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Coroutine
+from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -84,7 +85,12 @@ def log_lines() -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
             structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
+            structlog.processors.JSONRenderer(default=_json_value),
         ],
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
     )
+
+
+def _json_value(value: object) -> object:
+    """Return what stands in a log line for a value that JSON has no form for."""
+    return value.isoformat() if isinstance(value, date) else str(value)

@@ -91,7 +91,8 @@ def _obstacle(
         return None
     headrooms = tuple(chain.from_iterable(nodes))
     if most:
-        what = f"asks for {container_request.count} GPUs on one node; only {most} have room"
+        able = f"{most} has" if most == 1 else f"{most} have"
+        what = f"asks for {container_request.count} GPUs on one node; only {able} room"
         return Reason.TOO_MANY, what
     soft = [headroom for headroom in headrooms if headroom.gpu.mode is not Mode.MIG]
     return (

@@ -68,12 +68,13 @@ def explain_mode(choice: ModeChoice) -> str:
     if not choice.mode_costs:
         return f"{choice.mode}: {choice.why}"
     withheld = ", ".join(map(_cost_text, choice.mode_costs))
-    return f"{choice.mode}: {choice.why}; cost in thousandths of a GPU: {withheld}"
+    return f"{choice.mode}: {choice.why}; it takes from a GPU: {withheld}"
 
 
 def _cost_text(mode_cost: ModeCost) -> str:
     profiles = f"{' + '.join(mode_cost.profiles)} on " if mode_cost.profiles else ""
-    return f"{mode_cost.mode} {mode_cost.cost} ({profiles}{bare_name(mode_cost.model)})"
+    share = f"{mode_cost.cost / 10:g} %"
+    return f"{mode_cost.mode} {share} ({profiles}{bare_name(mode_cost.model)})"
 
 
 def mode_for(

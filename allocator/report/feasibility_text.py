@@ -1,6 +1,5 @@
 """Outlook text: requests, verdicts and options of an outlook, as lines for people."""
 
-import textwrap
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -11,7 +10,7 @@ from allocator.model.untrusted import escaped
 from allocator.placement.choose import Choice
 from allocator.placement.mode import explain_mode
 from allocator.report.feasibility import Feasibility, FeasibilityVerdict, GrantedDevice, OptionKind
-from allocator.report.terminal_lines import WIDTH, Line, TextSpan, Tone, inert, row
+from allocator.report.terminal_lines import Line, ListLine, TextSpan, Tone, counted, row
 
 WORDS: Final = {
     FeasibilityVerdict.FITS: ("FITS NOW", Tone.GOOD),
@@ -121,7 +120,10 @@ def candidate_lines(choice: Choice) -> Iterator[Line]:
         candidates = [one for one in choice.candidates if one.container == name]
         able = sum(one.reason is None for one in candidates)
         whose = f" for {escaped(name)}" if len(names) > 1 else ""
-        yield from row("tried", f"{len(candidates)} GPUs{whose}, {able} fit")
+        yield from row(
+            "tried",
+            f"{counted(len(candidates), 'GPU')}{whose}, {able} {'fits' if able == 1 else 'fit'}",
+        )
         yield from _table(candidates)
 
 
@@ -133,20 +135,7 @@ def _table(candidates: Iterable[Candidate]) -> Iterator[Line]:
     wide = max((len(model) for model, _, _ in groups), default=0)
     for (model, mode, able), details in list(groups.items())[:_MOST_GROUPS]:
         head = f"{len(details):>6}  {model:<{wide}}  {mode:<11}  "
-        text = _join("fits: " if able else "", details, WIDTH - len(head))
-        for number, part in enumerate(textwrap.wrap(inert(text), WIDTH - len(head))):
-            first = " " * len(head) if number else head
-            yield TextSpan(first), TextSpan(part, Tone.GOOD if able else Tone.PLAIN)
+        tone = Tone.GOOD if able else Tone.PLAIN
+        yield ListLine(head, "fits: " if able else "", tuple(details), tone)
     if len(groups) > _MOST_GROUPS:
-        yield (TextSpan(f"{'':>6}  and {len(groups) - _MOST_GROUPS} more kinds"),)
-
-
-def _join(start: str, details: Iterable[str], width: int) -> str:
-    """Return as many different *details* as fit on a line, but the first in any case."""
-    first, *more = dict.fromkeys(details)
-    text = start + first
-    for detail in more:
-        if len(text) + len(detail) + len(", , …") > width:
-            return f"{text}, …"
-        text += f", {detail}"
-    return text
+        yield (TextSpan(f"{'':>6}  and {counted(len(groups) - _MOST_GROUPS, 'more kind')}"),)

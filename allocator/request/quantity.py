@@ -90,6 +90,15 @@ def _scale(suffix: str) -> Fraction | None:
     return Fraction(10) ** max(-_LARGEST_EXPONENT, min(int(exponent[1]), _LARGEST_EXPONENT))
 
 
+def in_digits(text: str | int) -> str:
+    """Return an amount as a person writes it: the API server's ``3k`` as 3000.
+
+    What is no plain amount, such as ``3Gi``, is returned as it is.
+    """
+    number = parse_plain(text)
+    return str(text) if number is None else str(number)
+
+
 def canonical(number: int) -> str:
     """Write *number* as the API server hands it out: 3000 as ``3k``, 10240 as it is."""
     for suffix in ("", "k", "M", "G", "T", "P"):

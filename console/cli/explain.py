@@ -7,17 +7,19 @@ from typing import Any
 
 from allocator.cli.files import display_name, pods_of, read
 from allocator.cli.terminal import show
+from allocator.config.manifest import ManifestPod
+from allocator.config.settings import Prefer
 from allocator.report.feasibility import exit_code
 from allocator.report.terminal_lines import Line
 from console.cli.session import CommandSession, QuestionError
 from console.cluster.pod import PodView
 from console.cluster.reader_client import ClusterReader, NamespaceView
 from console.cluster.snapshot import ClusterView
-from console.cluster.workload import WorkloadKind, parse_target
+from console.cluster.workload import Workload, WorkloadKind, parse_target
 from console.cluster.workload_client import workload
 from console.explain import fit as fits
 from console.explain import why_text, workload_why
-from console.explain.fit import Fit, fit_document, fit_of
+from console.explain.fit import Fit, fit_document, fit_of, refused_fit
 from console.explain.pod_amounts import ContainerAmounts, imagined_pod
 from console.explain.why import PodFacts, PodWhy
 from console.explain.why import why as explain_pod
@@ -105,8 +107,19 @@ async def _workload(
         now=site.now,
         groups=groups,
         explained=tuple(explained_groups),
-        fits=tuple(fits.fit(made, site, prefer=namespace_view.prefer) for made in templates),
+        fits=tuple(
+            _template_fit(made, resolved, site=site, prefer=namespace_view.prefer)
+            for made in templates
+        ),
     )
+
+
+def _template_fit(
+    made: ManifestPod[PodView], resolved: Workload, *, site: ClusterView, prefer: Prefer | None
+) -> Fit:
+    """Return what would become of a pod of a template; one that was refused never fits."""
+    answer = fits.fit(made, site, prefer=prefer)
+    return answer if resolved.refusal is None else refused_fit(answer, resolved.refusal.text)
 
 
 async def fit(

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from allocator.cli.terminal import show
+from allocator.cli.terminal import show, terminal_width
 from console.cli.session import CommandSession, QuestionError
 from console.cluster.cluster_client import GROUP
 from console.cluster.pod import PodView
@@ -91,7 +91,7 @@ async def pods(reader: ClusterReader, printer: Printer, selection: ListSelection
 async def layout(reader: ClusterReader, session: CommandSession, names: Sequence[str]) -> int:
     """Draw the GPUs of all nodes, or of some."""
     site = select_nodes(await reader.site(), None, names)
-    show(layout_lines(site), session.output)
+    show(layout_lines(site, terminal_width(session.output)), session.output)
     return 0
 
 

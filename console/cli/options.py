@@ -3,11 +3,12 @@
 import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Final, TypedDict
+from typing import Final, TypedDict, cast
 
 import click
 
 from allocator.catalog.injection import MOST_DEVICES
+from allocator.cli.terminal import write_anything
 from allocator.model.request import Mode
 from allocator.model.units import WHOLE_GPU, CorePercent, MiB
 from allocator.model.untrusted import quote
@@ -15,6 +16,7 @@ from console.cli.session import CommandSession
 from console.cluster.cluster_client import ClusterTarget
 from console.explain.pod_amounts import ACCEPTED_MEMORY, ContainerAmounts, memory_of
 from console.get.listing import OutputFormat
+from kube.config import Impersonation
 
 ANY: Final = "any"
 _OUTPUTS: Final = [str(output) for output in OutputFormat if output is not OutputFormat.TABLE]
@@ -68,21 +70,45 @@ class _Model(click.ParamType[str]):
         return str(value)
 
 
+class ClusterOptions(TypedDict):
+    """The options that name a cluster, and who reads it."""
+
+    kubeconfig: str | None
+    context: str | None
+    seconds: float
+    system: str
+    namespace: str | None
+    user: str | None
+    groups: tuple[str, ...]
+    uid: str | None
+
+
+def _session_of(options: ClusterOptions) -> CommandSession:
+    target = ClusterTarget(
+        kubeconfig=options["kubeconfig"],
+        context=options["context"],
+        seconds=options["seconds"],
+        acting=impersonation_of(options["user"], options["groups"], uid=options["uid"]),
+    )
+    for stream in (sys.stdout, sys.stderr):
+        write_anything(stream)
+    return CommandSession(
+        target=target,
+        system=options["system"],
+        namespace=options["namespace"],
+        output=sys.stdout,
+        errors=sys.stderr,
+    )
+
+
 def with_session(command: Callable[..., int]) -> Callable[..., None]:
     """Add the options that name a cluster; call *command* with a session, exit with its code."""
 
     @wraps(command)
-    def run(
-        *,
-        kubeconfig: str | None,
-        context: str | None,
-        seconds: float,
-        system: str,
-        **rest: object,
-    ) -> None:
-        target = ClusterTarget(kubeconfig=kubeconfig, context=context, seconds=seconds)
-        session = CommandSession(target=target, system=system, output=sys.stdout, errors=sys.stderr)
-        sys.exit(command(session, **rest))
+    def run(**options: object) -> None:
+        own = {key: options.pop(key) for key in ClusterOptions.__annotations__}
+        session = _session_of(cast("ClusterOptions", own))
+        sys.exit(command(session, **options))
 
     decorated: Callable[..., None] = run
     for option in (
@@ -101,13 +127,34 @@ def with_session(command: Callable[..., int]) -> Callable[..., None]:
             show_default=True,
             help="time limit of each call to the API server",
         ),
+        click.option("--as-uid", "uid", help="uid to impersonate, with --as"),
+        click.option(
+            "--as-group",
+            "groups",
+            multiple=True,
+            help="group to impersonate, with --as; repeatable",
+        ),
+        click.option("--as", "user", help="user to impersonate"),
         click.option("--context", help="context of the kubeconfig"),
         click.option(
             "--kubeconfig", help="kubeconfig file; by default KUBECONFIG, then ~/.kube/config"
         ),
+        click.option("-n", "--namespace", help="namespace; by default that of the context"),
     ):
         decorated = option(decorated)
     return decorated
+
+
+def impersonation_of(
+    user: str | None, groups: Sequence[str], *, uid: str | None
+) -> Impersonation | None:
+    """Return who to act as, ``None`` for oneself; raises ``click.UsageError``."""
+    if not user and (groups or uid):
+        raise click.UsageError("--as-group and --as-uid need --as; accepted: --as USER with them")
+    values = (user or "", uid or "", *groups)
+    if any(not (value.isascii() and value.isprintable()) for value in values):
+        raise click.UsageError("--as, --as-group and --as-uid take printable ASCII only")
+    return Impersonation(user=user, groups=tuple(groups), uid=uid or "") if user else None
 
 
 class PrintOptions(TypedDict):
@@ -145,7 +192,6 @@ def with_output_options(
 labels = click.option(
     "-l", "--selector", "labels", default="", help="label selector, as of kubectl get"
 )
-namespace = click.option("-n", "--namespace", help="namespace; by default that of the context")
 document = click.option(
     "-o", "--output", type=click.Choice(_DOCUMENTS), help="output format; text if not given"
 )

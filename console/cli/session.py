@@ -25,6 +25,7 @@ class CommandSession:
 
     target: ClusterTarget
     system: str  # the namespace that vgpu-admission is installed in
+    namespace: str | None = None  # None: that of the context
     output: TextIO  # data
     errors: TextIO  # everything else
 

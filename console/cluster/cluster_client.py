@@ -1,18 +1,18 @@
 """The cluster through a person's own kubeconfig: reads, each bounded in time, and no writes."""
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Any, Final
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
 from urllib.parse import quote
 
-import aiohttp
 import msgspec
 
 from console.cluster.kubeconfig_files import access_of
 from console.cluster.workload import WorkloadKind
-from kube.client import Client
+from kube.config import Access, Impersonation
 from kube.errors import GoneError, UnreachableError
+from kube.reader import HttpReader
 
 GROUP: Final = "vgpu-admission.io"
 VERSION: Final = "v1alpha1"
@@ -30,6 +30,7 @@ class ClusterTarget:
     kubeconfig: str | None = None  # one or more paths, separated as in $KUBECONFIG
     context: str | None = None  # None: the current context of the kubeconfig
     seconds: float = 10.0  # for any one call
+    acting: Impersonation | None = None  # None: as the kubeconfig says
 
 
 class _Metadata(msgspec.Struct, frozen=True, rename={"next": "continue"}):
@@ -41,13 +42,30 @@ class _Page(msgspec.Struct, frozen=True):
     metadata: _Metadata = _Metadata()
 
 
+class ReadCalls(Protocol):
+    """The one call that is made of an API server."""
+
+    @property
+    def namespace(self) -> str:
+        """Return the namespace of the context."""
+
+    async def get(
+        self,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        timeout: float,  # noqa: ASYNC109 -- of sockets, in a thread that nobody cancels
+    ) -> bytes:
+        """Read an object or a list within *timeout* seconds."""
+
+
 class ClusterClient:
     """Reads of one cluster, as the person of the kubeconfig; :func:`connect` makes one.
 
     Every method raises :class:`kube.errors.KubeError`: ``ApiError`` where the server refuses.
     """
 
-    def __init__(self, client: Client, *, seconds: float) -> None:
+    def __init__(self, client: ReadCalls, *, seconds: float) -> None:
         """Read through *client*, each call within *seconds*."""
         self.namespace = client.namespace
         self._client = client
@@ -126,9 +144,8 @@ class ClusterClient:
         try:
             return await self._client.get(path, params=params, timeout=self._seconds)
         except UnreachableError as error:
-            cause = error.__cause__
-            # A connection that was not made in time has a text of its own, which names the host.
-            if not isinstance(cause, TimeoutError) or isinstance(cause, aiohttp.ClientError):
+            # A connection that was not made in time has a text of its own.
+            if not (error.sent and isinstance(error.__cause__, TimeoutError)):
                 raise
             message = f"{place}: no answer within {self._seconds:g} s"
             raise UnreachableError(message, sent=True) from error
@@ -154,6 +171,19 @@ def _decode_page(body: bytes, place: str) -> _Page:
 async def connect(target: ClusterTarget) -> AsyncIterator[ClusterClient]:
     """Lend a client of *target*; raises :class:`ConfigError` where no kubeconfig is usable."""
     access = await access_of(target.kubeconfig, target.context)
-    # A person at a terminal learns at once that the server is not there: no call is repeated.
-    async with Client(access, attempts=1) as client:
+    if target.acting is not None:
+        access = replace(access, acting=target.acting)
+    async with _reads(access) as client:
         yield ClusterClient(client, seconds=target.seconds)
+
+
+def _reads(access: Access) -> AbstractAsyncContextManager[ReadCalls]:
+    """Return what makes the calls; only a proxy needs the client of our servers.
+
+    A person at a terminal learns at once that the server is not there: no call is repeated.
+    """
+    if not access.proxy:
+        return HttpReader(access)
+    from kube.client import Client  # noqa: PLC0415 -- slow to import, see kube.reader
+
+    return Client(access, attempts=1)

@@ -1,6 +1,7 @@
 """Events of a pod or a workload, the latest first."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -58,8 +59,42 @@ def events_of(documents: Iterable[Mapping[str, Any]]) -> tuple[EventView, ...]:
 
 
 def latest(events: Iterable[EventView]) -> tuple[EventView, ...]:
-    """Return at most :data:`MOST_EVENTS` of *events*, the newest first."""
-    return tuple(sorted(events, key=lambda event: event.last_time, reverse=True)[:MOST_EVENTS])
+    """Return at most :data:`MOST_EVENTS` of *events*, the newest first.
+
+    Events that say the same are one, with the sum of their counts.
+    """
+    alike: dict[tuple[str, str, str], EventView] = {}
+    for event in sorted(events, key=lambda event: event.last_time, reverse=True):
+        key = event.reporter, event.reason, " ".join(event.message.split()).rstrip(".")
+        newest = alike.get(key)
+        alike[key] = event if newest is None else _with_count(newest, newest.times + event.times)
+    return tuple(alike.values())[:MOST_EVENTS]
+
+
+def _with_count(event: EventView, count: int) -> EventView:
+    return msgspec.structs.replace(event, count=count, series=None, last_timestamp=event.last_time)
+
+
+_DENIED: Final = " denied the request: "
+_CREATING: Final = "Error creating: "
+
+
+@dataclass(frozen=True, slots=True)
+class CreationRefusal:
+    """Why the API server does not let a controller create pods, and when it last said so."""
+
+    text: str
+    last_time: datetime | None  # None: unknown
+
+
+def creation_refusal(events: Iterable[EventView]) -> CreationRefusal | None:
+    """Return the latest refusal of a pod that *events* of its controller report, if any does."""
+    failed = [event for event in latest(events) if event.reason == "FailedCreate"]
+    if not failed:
+        return None
+    message = failed[0].message.removeprefix(_CREATING)
+    last_time = None if failed[0].last_time == _UNKNOWN_TIME else failed[0].last_time
+    return CreationRefusal(message.partition(_DENIED)[2] or message, last_time)
 
 
 def _event(document: Mapping[str, Any]) -> EventView | None:

@@ -1,9 +1,10 @@
 """Pods as commands read them: the fields that show what became of a request."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -45,12 +46,71 @@ class Spec(NodeNameSpec, frozen=True, rename="camel"):
     scheduling_gates: tuple[dict[str, str], ...] | None = None
 
 
+# Kubelet is at work on a container that waits for one of these; anything else is in its way.
+_UNDER_WAY: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
+
+
+class _Waiting(msgspec.Struct, frozen=True):
+    reason: str = ""
+    message: str = ""
+
+
+class _ContainerState(msgspec.Struct, frozen=True):
+    waiting: _Waiting | None = None
+
+
+class _ContainerStatus(msgspec.Struct, frozen=True):
+    name: str = ""
+    state: _ContainerState = _ContainerState()
+
+
+class _PodCondition(msgspec.Struct, frozen=True):
+    type: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerTrouble:
+    """Why a container does not start, in kubelet's words."""
+
+    container: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class PodStatusView(PodPhase, frozen=True, rename="camel"):
+    """How far a pod has come, and what is in its way."""
+
+    reason: str = ""  # of a phase
+    message: str = ""
+    conditions: tuple[_PodCondition, ...] | None = None
+    container_statuses: tuple[_ContainerStatus, ...] | None = None
+    init_container_statuses: tuple[_ContainerStatus, ...] | None = None
+
+    @property
+    def is_seen_by_scheduler(self) -> bool:
+        """Say whether a scheduler has left its condition on the pod."""
+        return any(condition.type == "PodScheduled" for condition in self.conditions or ())
+
+    @property
+    def troubles(self) -> tuple[ContainerTrouble, ...]:
+        """Return the containers that do not start, those of the first stage first."""
+        return tuple(self._troubles())
+
+    def _troubles(self) -> Iterator[ContainerTrouble]:
+        for status in (*(self.init_container_statuses or ()), *(self.container_statuses or ())):
+            waiting = status.state.waiting
+            if waiting is not None and waiting.reason not in _UNDER_WAY:
+                yield ContainerTrouble(
+                    container=status.name, reason=waiting.reason, message=waiting.message
+                )
+
+
 class PodView(msgspec.Struct, frozen=True):
     """A pod; one that a manifest makes has no uid yet."""
 
     metadata: PodMetadata
     spec: Spec
-    status: PodPhase = PodPhase()
+    status: PodStatusView = PodStatusView()
 
     @property
     def namespace(self) -> str:
@@ -79,6 +139,7 @@ class PodState(StrEnum):
     WAITING = "Waiting"  # for a node
     RESERVED = "Reserved"  # promised, its Binding not seen yet
     BOUND = "Bound"  # to its node; no container runs yet
+    FAILING = "Failing"  # bound to its node; a container does not start, or keeps ending
     RUNNING = "Running"
     BYPASSED = "Bypassed"  # bound without a promise
     ENDED = "Ended"  # what it was promised is not free yet
@@ -93,6 +154,8 @@ def state_of(pod: PodView, *, promised: bool) -> PodState:
         return PodState.RESERVED if promised else PodState.WAITING
     if not promised:
         return PodState.BYPASSED
+    if pod.status.troubles:
+        return PodState.FAILING
     return PodState.RUNNING if pod.status.phase == "Running" else PodState.BOUND
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -81,6 +81,7 @@ def _memory_request(memory: MiB) -> ContainerRequest:
     return ContainerRequest(name="", index=0, stage=Stage.APP, count=1, memory=memory)
 
 
+READER_ROLE: Final = "vgpu-reader"  # the ClusterRole that may read what a view is made from
 Json = Mapping[str, Any]
 
 

@@ -10,7 +10,7 @@ import orjson
 from allocator.config.manifest import ManifestPod, pods_in
 from allocator.model.problem import Rejected
 from allocator.model.untrusted import quote
-from console.cluster.event import EventView
+from console.cluster.event import CreationRefusal, EventView
 from console.cluster.pod import PodMetadata, PodView
 
 _POD_NAMES: Final = frozenset({"pod", "pods", "po"})
@@ -126,6 +126,7 @@ class Workload:
     pods: tuple[PodView, ...] = ()
     events: tuple[EventView, ...] = ()
     templates: tuple[ManifestPod[PodView], ...] = ()
+    refusal: CreationRefusal | None = None  # of its latest pods
 
     @property
     def title(self) -> str:

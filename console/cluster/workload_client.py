@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from allocator.model.untrusted import escaped, quote
-from console.cluster.event import EventView, latest
+from console.cluster.event import EventView, creation_refusal, latest
 from console.cluster.reader_client import ClusterReader
 from console.cluster.workload import Maker, Workload, WorkloadKind, maker_of, templates
 from kube.errors import KubeError, NotFoundError, UnreadableError
@@ -28,12 +28,18 @@ async def workload(
     uids = {owner.metadata.uid for owner in makers}
     selected = await reader.pods(namespace, maker.labels)
     pods = tuple(pod for pod in selected if pod.metadata.is_owned_by(uids))
+    events = await _events(reader, namespace, makers)
+    # An earlier ReplicaSet was refused for what an earlier template asked.
+    current = {one.metadata.uid for one in makers[:2]}
     return Workload(
         kind=kind,
         maker=maker,
         pods=pods,
-        events=await _events(reader, namespace, makers),
+        events=latest(event for found in events.values() for event in found),
         templates=() if pods else templates(document, namespace),
+        refusal=creation_refusal(
+            event for uid, found in events.items() if uid in current for event in found
+        ),
     )
 
 
@@ -69,11 +75,10 @@ async def _intermediates(
 
 async def _events(
     reader: ClusterReader, namespace: str, makers: Sequence[Maker]
-) -> tuple[EventView, ...]:
-    event_views: list[EventView] = []
-    for maker in makers[:MOST_MAKERS]:
-        event_views += await reader.events(namespace, maker.metadata.uid)
-    return latest(event_views)
+) -> Mapping[str, tuple[EventView, ...]]:
+    """Return the latest Events of each of *makers* by its uid."""
+    uids = [maker.metadata.uid for maker in makers[:MOST_MAKERS]]
+    return {uid: await reader.events(namespace, uid) for uid in uids}
 
 
 def _maker(document: Mapping[str, Any]) -> Maker:

@@ -1,7 +1,7 @@
 """Fit: whether pods of a manifest would fit now, as a decision, as lines and as a document."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from allocator.config.manifest import ManifestPod
@@ -43,6 +43,16 @@ class Fit:
     findings: tuple[Finding, ...] = ()  # why admission refuses it
     warnings: tuple[str, ...] = ()
     outlook: Feasibility | None = None
+    refusal: str = ""  # of the API server, where it did not let such a pod in
+
+
+def refused_fit(answer: Fit, refusal: str) -> Fit:
+    """Return *answer* for a pod that the API server refuses with the text *refusal*."""
+    if answer.verdict is FeasibilityVerdict.NEVER:  # the graver news
+        return replace(answer, refusal=refusal)
+    verdict = FeasibilityVerdict.REFUSED
+    outlook = None if answer.outlook is None else replace(answer.outlook, verdict=verdict)
+    return replace(answer, verdict=verdict, outlook=outlook, refusal=refusal)
 
 
 def fit(
@@ -103,6 +113,8 @@ def lines(answer: Fit, file: str) -> Iterator[Line]:
         yield from row("asked", feasibility_text.request_text(answer.request))
     for finding in answer.findings:
         yield from row("refused", f"{finding} [{finding.reason}]", Tone.BAD)
+    if answer.refusal:
+        yield from row("refused", answer.refusal, Tone.BAD)
     if answer.choice is not None:
         yield from feasibility_text.mode_lines(answer.choice)
     for warning in answer.warnings:

@@ -1,33 +1,26 @@
 """Why text: the explanation of a pod as lines for people."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
 from allocator.catalog.vocabularies import OWN
 from allocator.config.settings import NodeAgent
 from allocator.model.decision import Findings, ModeChoice, ModeSource
-from allocator.model.untrusted import escaped, quote
+from allocator.model.untrusted import escaped
 from allocator.placement.mode import explain_mode
 from allocator.report import feasibility_text
 from allocator.report.feasibility import FeasibilityVerdict
-from allocator.report.terminal_lines import Line, Tone, heading, row
+from allocator.report.terminal_lines import Line, Tone, counted, row
 from console.cluster.event import EventView
 from console.cluster.pod import PodState
+from console.explain.headline import TONES, headline, headline_lines
 from console.explain.why import HeldEntry, NodeAnswer, PodWhy
 from console.get.table import UNKNOWN, age
 
 _MOST_NAMES: Final = 3
 OPT_IN: Final = f"{OWN}inject"
-_TONES: Final = {
-    PodState.WAITING: Tone.WARN,
-    PodState.RESERVED: Tone.WARN,
-    PodState.BOUND: Tone.GOOD,
-    PodState.RUNNING: Tone.GOOD,
-    PodState.BYPASSED: Tone.BAD,
-    PodState.ENDED: Tone.LABEL,
-    PodState.GONE: Tone.LABEL,
-}
 _SOURCES: Final = {
     ModeSource.NAMED: "named by the pod",
     ModeSource.ONLY: "the only one that could serve it",
@@ -35,24 +28,28 @@ _SOURCES: Final = {
 }
 
 
-def lines(pod_why: PodWhy) -> Iterator[Line]:
-    """Yield the request, the decision of admission, the GPUs held, and what is missing."""
-    pod = pod_why.facts.pod
-    title = f"{pod.namespace}/{pod.metadata.name}"
-    yield heading(title, str(pod_why.state).upper(), _TONES[pod_why.state])
+def lines(pod_why: PodWhy, *, headed: bool = True) -> Iterator[Line]:
+    """Yield what is missing and would help, then how it was asked, decided and granted.
+
+    Without a *headed* answer its first two lines are left out.
+    """
+    pod, first = pod_why.facts.pod, headline(pod_why)
+    if headed:
+        yield from headline_lines(str(pod_why.state), TONES[pod_why.state], first)
+    yield from row("pod", f"{pod.namespace}/{pod.metadata.name}")
     if pod_why.request is None and not pod_why.findings and not pod_why.held:
         yield from row("asked", "no vGPU resources")
         return
     if pod_why.request is not None:
         yield from row("asked", feasibility_text.request_text(pod_why.request))
     for finding in pod_why.findings:
-        yield from row("asked", f"unreadable: {finding}", Tone.BAD)
+        yield from row("asked", f"unreadable: {finding} [{finding.reason}]", Tone.BAD)
     yield from _admission_lines(pod_why)
     for held in pod_why.held:
         yield from _held_lines(pod_why, held)
     yield from _assignment_lines(pod_why)
     yield from _waiting_lines(pod_why)
-    yield from _missing_lines(pod_why)
+    yield from _missing_lines(pod_why, shown=first.shortage)
     yield from event_lines(pod_why.facts.events, pod_why.facts.site.now)
 
 
@@ -94,17 +91,23 @@ def _unseen_reason(pod_why: PodWhy) -> str:
 
 def _held_lines(pod_why: PodWhy, held: HeldEntry) -> Iterator[Line]:
     bound = pod_why.facts.pod.spec.node_name
+    tone = _grant_tone(pod_why)
     since = age(held.entry.since, pod_why.facts.site.now)
     if bound == held.node:
         yield from row(
-            "bound", f"to {held.node}, committed {since} ago{_upstream_note(pod_why)}", Tone.GOOD
+            "bound", f"to {held.node}, committed {since} ago{_upstream_note(pod_why)}", tone
         )
     elif bound:
         yield from row("stale", f"on {held.node}, committed {since} ago", Tone.WARN)
     else:
         yield from row("reserved", f"on {held.node} {since} ago, not bound yet")
     for number, device in enumerate(held.devices):
-        yield from row("" if number else "holds", feasibility_text.seat(device), Tone.GOOD)
+        yield from row("" if number else "holds", feasibility_text.seat(device), tone)
+
+
+def _grant_tone(pod_why: PodWhy) -> Tone:
+    """Return the tone of what is granted; it is good where containers run with it."""
+    return Tone.GOOD if pod_why.state is PodState.RUNNING else Tone.PLAIN
 
 
 def _assignment_lines(pod_why: PodWhy) -> Iterator[Line]:
@@ -112,9 +115,10 @@ def _assignment_lines(pod_why: PodWhy) -> Iterator[Line]:
     node = pod_why.facts.pod.spec.node_name
     if pod_why.held or not node or pod_why.state is PodState.BYPASSED:
         return
-    yield from row("bound", f"to {escaped(node)}{_upstream_note(pod_why)}", Tone.GOOD)
+    tone = _grant_tone(pod_why)
+    yield from row("bound", f"to {escaped(node)}{_upstream_note(pod_why)}", tone)
     for number, device in enumerate(pod_why.annotated_devices):
-        yield from row("" if number else "holds", str(device), Tone.GOOD)
+        yield from row("" if number else "holds", str(device), tone)
 
 
 def _upstream_note(pod_why: PodWhy) -> str:
@@ -127,28 +131,29 @@ def _waiting_lines(pod_why: PodWhy) -> Iterator[Line]:
     pod = pod_why.facts.pod
     since = age(pod.metadata.creation_timestamp, pod_why.facts.site.now)
     if pod_why.state is PodState.WAITING and pod.spec.scheduling_gates:
-        gates = ", ".join(quote(gate.get("name", "")) for gate in pod.spec.scheduling_gates)
-        yield from row("waits", f"for {since}, held back by scheduling gates {gates}", Tone.WARN)
+        yield from row("waits", f"for {since}", Tone.WARN)
     elif pod_why.state is PodState.WAITING:
         by = escaped(pod.spec.scheduler_name or "a scheduler")
         yield from row("waits", f"for {since}, to be bound by {by}", Tone.WARN)
-    elif pod_why.state is PodState.BYPASSED:
-        node = escaped(pod.spec.node_name)
-        text = f"to {node} without an entry: it bypassed vgpu-admission and does not start until"
-        yield from row("bound", f"{text} it has one", Tone.BAD)
 
 
-def _missing_lines(pod_why: PodWhy) -> Iterator[Line]:
-    """Yield what a pod without a node lacks, and what would help."""
+def _missing_lines(pod_why: PodWhy, *, shown: bool) -> Iterator[Line]:
+    """Yield what a pod without a node lacks, and what would help.
+
+    The first of each is left out where the headline has *shown* it.
+    """
     feasibility = pod_why.outlook
     if pod_why.facts.site.blind and pod_why.state is PodState.WAITING:
         yield from row("nodes", "unknown: you may not read GPUNodes", Tone.WARN)
     if feasibility is None:
         return
+    if shown:
+        findings = feasibility.choice.findings[1:]
+        choice = replace(feasibility.choice, findings=findings)
+        feasibility = replace(feasibility, choice=choice, options=feasibility.options[1:])
     yield from feasibility_text.placement_lines(feasibility)
     if feasibility.verdict is FeasibilityVerdict.FITS:
-        text = "it fits now; the events of the scheduler say what else it waits for"
-        yield from row("", text)
+        yield from row("", "it fits now; the scheduler says what else it waits for")
     yield from _node_lines(pod_why)
     yield from feasibility_text.remedy_lines(feasibility)
     for number, pod in enumerate(pod_why.freeing_pods):
@@ -169,7 +174,8 @@ def _node_lines(pod_why: PodWhy) -> Iterator[Line]:
         text = f"{_names(answers)}: {lacks}"
         yield from row("" if number else "nodes", text, Tone.GOOD if fits else Tone.PLAIN)
     if pod_why.node_count > len(pod_why.answers):
-        yield from row("", f"and {pod_why.node_count - len(pod_why.answers)} more nodes")
+        more = pod_why.node_count - len(pod_why.answers)
+        yield from row("", f"and {counted(more, 'more node')}")
 
 
 def _names(answers: Sequence[NodeAnswer]) -> str:

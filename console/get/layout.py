@@ -11,13 +11,21 @@ from allocator.model.allocation import Grant
 from allocator.model.board import Placement
 from allocator.model.gpu import Gpu
 from allocator.model.request import Mode
-from allocator.report.terminal_lines import WIDTH, Line, TextSpan, Tone, cut, inert
+from allocator.report.terminal_lines import (
+    WIDTH,
+    CutLine,
+    Line,
+    TextSpan,
+    Tone,
+    WrappedLine,
+    cut,
+    inert,
+)
 from console.cluster.snapshot import ClusterView, DriverAccount, GrantHolder, holders
 from console.get.gpu_rows import layout as counted
 from console.get.table import model
 
 _INDENT: Final = "  "
-_INNER_WIDTH: Final = WIDTH - 2 * len(_INDENT)
 _DRIVER_WIDTH: Final = 40  # columns of a driver version, at most
 _SLOT_WIDTH: Final = 9  # columns of one slot, at most
 _FREE, _FOREIGN = ".", "#"
@@ -32,39 +40,39 @@ class _Tenant:
     holder: GrantHolder
 
 
-def layout_lines(site: ClusterView) -> Iterator[Line]:
-    """Yield the GPUs of the site, node by node."""
+def layout_lines(site: ClusterView, width: int = WIDTH) -> Iterator[Line]:
+    """Yield the GPUs of the site, node by node, in drawings of at most *width* columns."""
     for number, name in enumerate(site.ledgers):
         closed_reason = site.closed_reason(name)
         if number:
             yield ()
         account = site.account(name)
         driver = f"  driver {inert(account.driver)}" if account.driver else ""
-        note = (
-            TextSpan(f": {closed_reason}", Tone.WARN)
-            if closed_reason
-            else TextSpan(cut(driver, _DRIVER_WIDTH), Tone.LABEL)
-        )
-        yield TextSpan(inert(name), Tone.STRONG), note
+        if closed_reason:
+            yield WrappedLine("", f"{name}: {closed_reason}", Tone.WARN)
+        else:
+            note = TextSpan(cut(driver, _DRIVER_WIDTH), Tone.LABEL)
+            yield CutLine("", name, Tone.STRONG, note)
         for gpu in site.ledgers[name].node.gpus:
-            yield from _gpu_lines(site.ledgers[name], gpu, account)
+            yield from _gpu_lines(site.ledgers[name], gpu, account, width=width)
 
 
-def _gpu_lines(ledger: Ledger, gpu: Gpu, account: DriverAccount) -> Iterator[Line]:
+def _gpu_lines(ledger: Ledger, gpu: Gpu, account: DriverAccount, *, width: int) -> Iterator[Line]:
     letters = islice(cycle(ascii_letters), len(gpu.grants))
     holdings = zip(letters, gpu.grants, holders(ledger, gpu), strict=True)
     tenants = [_Tenant(*each) for each in holdings]
     health = TextSpan("" if gpu.healthy else "  unhealthy", Tone.BAD)
     title = f"GPU {gpu.index}  {model(gpu.model)}  {gpu.mode}  {_summary(gpu)}"
-    yield TextSpan(cut(title, WIDTH - len(health.text)), Tone.PLAIN), health
+    yield CutLine("", title, Tone.PLAIN, health)
     if not gpu.healthy and (reason := account.reasons.get(gpu.uuid)):
-        yield TextSpan(_INDENT), TextSpan(cut(inert(reason), WIDTH - len(_INDENT)), Tone.BAD)
+        yield CutLine(_INDENT, reason, Tone.BAD)
     if linked := _linked_indexes(ledger, gpu):
-        yield TextSpan(_INDENT), TextSpan(cut(f"NVLink to GPU {linked}", _INNER_WIDTH), Tone.LABEL)
+        yield CutLine(_INDENT, f"NVLink to GPU {linked}", Tone.LABEL)
+    inner_width = width - 2 * len(_INDENT)
     if gpu.mode is Mode.MIG:
-        yield from _slots(gpu, tenants)
+        yield from _slots(gpu, tenants, inner_width)
     else:
-        yield _bar(gpu, tenants)
+        yield _bar(gpu, tenants, inner_width)
     yield from map(_legend, tenants)
 
 
@@ -83,11 +91,11 @@ def _summary(gpu: Gpu) -> str:
     return f"{shares}, {memory}{cores}{foreign}"
 
 
-def _slots(gpu: Gpu, tenants: Sequence[_Tenant]) -> Iterator[Line]:
+def _slots(gpu: Gpu, tenants: Sequence[_Tenant], inner_width: int) -> Iterator[Line]:
     """Yield the numbers of the slots, and the instances on them."""
     if gpu.board is None:
         return
-    width = min(_SLOT_WIDTH, _INNER_WIDTH // gpu.board.slots)
+    width = min(_SLOT_WIDTH, inner_width // gpu.board.slots)
     numbers = "".join(f"{slot:<{width}}" for slot in range(gpu.board.slots))
     yield (TextSpan(f"{_INDENT}{numbers.rstrip()}", Tone.LABEL),)
     busy = {t.grant.placed.start: t for t in tenants if t.grant.placed is not None}
@@ -119,9 +127,9 @@ def _compute_slices(placed: Placement) -> str:
     return placed.profile.name.partition(".")[0]
 
 
-def _bar(gpu: Gpu, tenants: Sequence[_Tenant]) -> Line:
+def _bar(gpu: Gpu, tenants: Sequence[_Tenant], inner_width: int) -> Line:
     """Return the memory of a GPU from left to right: promised, foreign, free."""
-    width = _INNER_WIDTH - 2
+    width = inner_width - 2
     parts = [(t.letter, t.grant.memory, Tone.STRONG) for t in tenants]
     spans, total, drawn_to = [], 0, 0
     for sign, memory, tone in (*parts, (_FOREIGN, gpu.foreign, Tone.WARN)):
@@ -141,4 +149,4 @@ def _legend(tenant: _Tenant) -> Line:
     else:
         what = f"{grant.memory} MiB{cores}"
     text = f"{tenant.letter}  {tenant.holder.pod}, {tenant.holder.container}: {what}"
-    return TextSpan(_INDENT), TextSpan(cut(inert(text), WIDTH - len(_INDENT)))
+    return CutLine(_INDENT, text)

@@ -196,9 +196,11 @@ def test_a_pod_that_waits_is_told_what_each_node_lacks(vgpu: Vgpu, team: str) ->
     done = vgpu("why", "late", "-n", team)
 
     assert (done.returncode, done.stderr) == (0, "")
+    first, second, *_ = done.stdout.splitlines()
+    assert first == "WAITING   asks for 9000 MiB on one GPU; the closest has 5360 free"
+    assert second == "try       ask for at most 5360 MiB now, or wait"
     assert 'soft: container "main": asks for 9000 MiB on one GPU' in done.stdout
     assert 'cut: mode "hami-core" is not available here' in done.stdout
-    assert "ask for at most 5360 MiB now" in done.stdout
     assert f"or after  {team}/shared on soft ends" in done.stdout
     assert "default-scheduler: FailedScheduling: 0/2 nodes are available" in done.stdout
 
@@ -241,11 +243,11 @@ def test_the_pods_of_a_deployment_are_explained(site: Installation, vgpu: Vgpu, 
     missing = vgpu("why", "rs/nothing", "-n", team)
 
     assert (before.returncode, before.stderr) == (0, "")
-    assert before.stdout.splitlines()[0].endswith(" NO PODS")
-    assert f"Deployment {team}/web" in before.stdout.splitlines()[3]
+    assert before.stdout.startswith("NO PODS   none was created yet\n")
+    assert f"workload  Deployment {team}/web\n" in before.stdout
     assert "from      the stored Deployment, spec.template\n" in before.stdout
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[0].endswith(" 1 POD")
+    assert done.stdout.startswith("WAITING   asks for 9000 MiB on one GPU; ")
     assert "pods      1 Waiting; 2 wanted\n" in done.stdout
     assert "ask for at most 5360 MiB now" in done.stdout
     assert f"{team}/shared on soft ends" in done.stdout

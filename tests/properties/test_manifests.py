@@ -9,7 +9,7 @@ from allocator.config.manifest import pods_in
 from allocator.config.settings import Settings
 from allocator.model.problem import Rejected
 from allocator.model.request import Mode
-from allocator.report.terminal_lines import WIDTH
+from allocator.report.terminal_lines import NARROWEST, WIDEST, WIDTH, plain_text, printed_lines
 from tests.builders.model import A100_40, nodes_of, snapshot
 from webhook.admission.context import AdmissionContext
 from webhook.plan.plan import plan
@@ -75,5 +75,6 @@ def test_any_pod_is_planned_or_rejected(written: object) -> None:
     if not isinstance(found, Rejected):
         plans = [plan(made, AROUND) for made in found.value]
         shown = [line for one in plans for line in lines(one, "f")]
-        assert all(sum(len(span.text) for span in line) <= WIDTH for line in shown)
+        for width in (NARROWEST, WIDTH, WIDEST):
+            assert all(len(plain_text(line)) <= width for line in printed_lines(shown, width))
         assert orjson.dumps(document([("f", one) for one in plans]))

@@ -7,7 +7,10 @@ from allocator.model.decision import Reason
 from webhook.admission.outcome import GpusHidden, Outcome, Refused, Rewritten, Untouched
 from webhook.review.admission_review import Refusal
 
-LONGEST_WARNING: Final = 120  # characters; the API server cuts long ones when they add up
+# The API server cuts each warning to 256 characters where all together have more than 4,096
+# (apiserver pkg/endpoints/filters/warning.go), so we stay below.
+ALL_WARNINGS: Final = 4096  # characters
+LONGEST_WARNING: Final = 1000  # characters; our sentences quote at most 64 of a tenant's at once
 MOST_WARNINGS: Final = 16
 # Wrong in itself, whatever the cluster looks like; everything else is policy or capacity.
 _MALFORMED: Final = frozenset({Reason.MALFORMED, Reason.CONFLICTING, Reason.UNREADABLE})
@@ -28,12 +31,24 @@ def refusal(outcome: Refused) -> Refusal:
 
 def warnings(texts: Iterable[str]) -> list[str]:
     """Return what the user's terminal shows: short, printable, without repetition."""
-    return list(dict.fromkeys(_cut(text) for text in texts))[:MOST_WARNINGS]
+    shown: list[str] = []
+    left = ALL_WARNINGS
+    for line in dict.fromkeys(_line(text) for text in texts):
+        left -= len(line.encode())
+        if left < 0 or len(shown) == MOST_WARNINGS:
+            break
+        shown.append(line)
+    return shown
 
 
-def _cut(text: str) -> str:
+def _line(text: str) -> str:
+    """Return *text* as one line; of one that is too long its remedy stays, as far as it fits."""
     line = "vgpu: " + "".join(c if c.isprintable() else " " for c in text)
-    return line if len(line) <= LONGEST_WARNING else f"{line[: LONGEST_WARNING - 1]}…"
+    if len(line) <= LONGEST_WARNING:
+        return line
+    head, semicolon, remedy = line.partition("; ")
+    left = LONGEST_WARNING - len(semicolon) - len(remedy) - 1
+    return f"{head[:left]}…{semicolon}{remedy}" if left > 0 else f"{line[: LONGEST_WARNING - 1]}…"
 
 
 def word(outcome: Outcome) -> str:

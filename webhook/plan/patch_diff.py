@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from allocator.config.manifest import Json
 from allocator.model.untrusted import escaped
+from allocator.request.quantity import in_digits
 from webhook.review.json_patch import Operation
 
 Tokens = tuple[str, ...]  # a JSON pointer taken apart
@@ -108,7 +109,8 @@ def _replaced_lines(change: FieldChange, inner: Tokens) -> Iterator[str]:
     label = " ".join([*outer, escaped(name)])
     for sign, value in (("-", change.before), ("+", change.after)):
         if value is not None:
-            yield f"{sign} {label}: {value}"
+            amount = isinstance(value, str | int) and "resources" in outer
+            yield f"{sign} {label}: {in_digits(value) if amount else value}"
 
 
 def _added_lines(field: str, entries: Sequence[Any]) -> Iterator[str]:

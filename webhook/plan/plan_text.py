@@ -1,4 +1,4 @@
-"""A plan as lines of at most 80 columns, each part with its tone (see terminal_lines)."""
+"""A plan as lines, each part with its tone (see terminal_lines)."""
 
 from collections.abc import Iterator
 from typing import Final, assert_never
@@ -8,17 +8,8 @@ from allocator.model.request import Mode
 from allocator.model.untrusted import escaped
 from allocator.report import feasibility_text
 from allocator.report.feasibility import FeasibilityVerdict
-from allocator.report.terminal_lines import (
-    INDENT,
-    WIDTH,
-    Line,
-    TextSpan,
-    Tone,
-    cut,
-    heading,
-    inert,
-    row,
-)
+from allocator.report.terminal_lines import INDENT, CutLine, Line, Tone, heading, row
+from allocator.request.quantity import in_digits
 from allocator.request.resource_names import resource_names
 from webhook.admission.outcome import GpusHidden, Refused, Rewritten, Untouched
 from webhook.plan.patch_diff import sections
@@ -70,7 +61,9 @@ def _literally(pod: Pod) -> Iterator[str]:
         if resources is not None and (
             stated := known.own_amounts(resources.requests, resources.limits)
         ):
-            amounts = (f"{escaped(name)} {escaped(amount)}" for name, amount in stated.items())
+            amounts = (
+                f"{escaped(name)} {escaped(in_digits(amount))}" for name, amount in stated.items()
+            )
             yield f"{escaped(container.name)}: {', '.join(amounts)}"
 
 
@@ -96,8 +89,7 @@ def _change_lines(plan: Plan) -> Iterator[Line]:
         yield from row(label, section)
         label = ""
         for part in parts:
-            text = cut(inert(part), WIDTH - INDENT)
-            yield TextSpan(" " * INDENT), TextSpan(text, _SIGNS[part[0]])
+            yield CutLine(" " * INDENT, part, _SIGNS[part[0]])
 
 
 _SIGNS: Final = {"+": Tone.GOOD, "-": Tone.BAD}

@@ -127,7 +127,8 @@ class PodHandler:
                 self.journal.remember(confirmation_record(request, outcome, circumstances))
             else:
                 self.journal.remember(record(request, outcome, circumstances, operations=ops))
-            self._count(request, outcome)
+            if _is_final(outcome, step):
+                self._count(request, outcome)
         self.metrics.observe_decision(step, seconds)
         notes = warnings(outcome.warnings) if outcome.warnings and step != "validate" else ()
         if isinstance(outcome, Refused):
@@ -142,6 +143,21 @@ class PodHandler:
         self.metrics.count_decision(
             word(outcome), reason=reason, mode=mode, namespace=request.namespace
         )
+
+
+def _is_final(outcome: Outcome, step: str) -> bool:
+    """Say whether *outcome* is the last word about a pod, so that each pod is counted once.
+
+    A pod that asks for vGPU is reviewed by the mutating pass, perhaps again after other webhooks,
+    and then by the validating one; any other pod by the mutating pass only.
+    """
+    match outcome:
+        case Refused():
+            return True
+        case Rewritten():
+            return step != "mutate"
+        case _:
+            return step != "validate"
 
 
 def _unreadable_refusal(error: BadObjectError) -> Refusal:

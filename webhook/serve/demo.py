@@ -19,7 +19,7 @@ from allocator.cli.terminal import show
 from allocator.config.manifest import ManifestPod
 from allocator.config.settings import FleetScope, Settings
 from allocator.model.gpu import Snapshot
-from allocator.report.terminal_lines import Line, TextSpan, Tone, row
+from allocator.report.terminal_lines import Line, TextSpan, Tone, counted, row
 from certs.issue import IssueParameters, Names
 from certs.refresh_controller import throwaway
 from certs.tls_server import ServingPair
@@ -173,10 +173,13 @@ def _intro_lines(url: str, snapshot: Snapshot) -> Iterator[Line]:
     gpus = [gpu for node in snapshot.nodes.values() for gpu in node.gpus]
     busy = sum(bool(gpu.grants) for gpu in gpus)
     kinds = Counter(f"{bare_name(gpu.model)} {gpu.mode}" for gpu in gpus)
-    counted = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+    by_kind = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
     yield from row("webhook", url)
-    yield from row("fleet", f"{len(snapshot.nodes)} nodes, {len(gpus)} GPUs, {busy} in use")
-    yield from row("", counted)
+    yield from row(
+        "fleet",
+        f"{counted(len(snapshot.nodes), 'node')}, {counted(len(gpus), 'GPU')}, {busy} in use",
+    )
+    yield from row("", by_kind)
     yield ()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from kube.client import LARGEST_REFUSAL, Client
+from kube.client import Client
 from kube.config import Access
 from kube.errors import (
     AlreadyExistsError,
@@ -21,6 +21,7 @@ from kube.errors import (
     UnreachableError,
     UnreadableError,
 )
+from kube.reader import LARGEST_REFUSAL
 from tests.fakes.api_server import ApiServer
 from tests.fakes.kube_clock import FakeClock
 

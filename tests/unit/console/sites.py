@@ -104,7 +104,7 @@ def stored(
         "creationTimestamp": (NOW - timedelta(minutes=minutes)).isoformat(),
     }
     found["spec"] |= {"nodeName": node, "schedulerName": "default-scheduler"}
-    found["status"] = {"phase": phase}
+    found["status"] = {"phase": phase, "conditions": [{"type": "PodScheduled"}]}
     return pod_of(found)
 
 

@@ -1,5 +1,7 @@
 """The command line: names, options and usage as users of kubectl expect them."""
 
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,13 +10,16 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from console.cli.groups import leading_options
 from console.cli.kubectl_vgpu import NAME, cli
 
 ROOT = Path(__file__).parents[4]
 
 
 def commands(group: click.Group, *path: str) -> Iterator[tuple[str, ...]]:
-    for name, command in group.commands.items():
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
         if isinstance(command, click.Group):
             yield from commands(command, *path, name)
         else:
@@ -149,3 +154,94 @@ def test_the_program_is_what_kubectl_looks_for() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
     assert project["scripts"]["kubectl-vgpu"] == "console.cli.kubectl_vgpu:main"
+
+
+def test_help_imports_no_command() -> None:
+    """Whoever types -h waits for nothing that it does not need."""
+    program = (
+        "import sys; from console.cli.kubectl_vgpu import cli\n"
+        "try: cli(['--help'], prog_name='kubectl vgpu')\n"
+        "finally: print(sorted({'aiohttp', 'asyncio', 'kube', 'msgspec', 'yaml', 'structlog',"
+        " 'importlib.metadata', 'console.cli.explain'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=False, cwd=ROOT, text=True
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Usage: kubectl vgpu [OPTIONS] COMMAND")
+    assert done.stdout.endswith("[]\n")
+
+
+def test_a_read_needs_no_client_of_servers() -> None:
+    """The processor time of `why` and `get` has a bar (benchmarks.console)."""
+    program = (
+        "import sys, console.cli.question_commands, console.cli.list_commands\n"
+        "print(sorted({'aiohttp', 'structlog', 'rich', 'kubernetes', 'importlib.metadata'}"
+        " & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=False, cwd=ROOT, text=True
+    )
+
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "[]\n")
+
+
+def test_the_commands_are_where_the_help_says() -> None:
+    """The table of names stands for imports that did not happen."""
+    context = click.Context(cli)
+
+    for name in cli.list_commands(context):
+        command = cli.get_command(context, name)
+        assert command is not None
+        assert command.name == name
+    assert cli.get_command(context, "nothing") is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "count"),
+    [
+        ([], 0),
+        (["why"], 0),
+        (["-n", "team-a", "why", "p1"], 2),
+        (["-nteam-a", "why", "p1"], 1),
+        (["--namespace=team-a", "why"], 1),
+        (["--context", "c", "-A", "get", "pods"], 3),
+        (["-o=json", "get", "pods"], 1),
+        (["-ojson", "get", "pods"], 1),
+        (["--help"], 0),
+        (["-h"], 0),
+        (["--unknown", "why"], 0),
+        (["-n"], 2),
+        (["--", "why"], 0),
+    ],
+)
+def test_options_before_the_verb_are_found(arguments: list[str], count: int) -> None:
+    """Those that take a value with it; the first word is the verb."""
+    assert leading_options(arguments) == count
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["-n", "team-a", "why", "p1"], "/nowhere does not exist"),
+        (["--request-timeout=1s", "get", "-A", "pods"], "/nowhere does not exist"),
+        (["-o", "json", "get", "pods"], "/nowhere does not exist"),
+        (["-n", "team-a", "get", "nodes"], "/nowhere does not exist"),
+        (["-n", "team-a", "layout"], "/nowhere does not exist"),
+        (["--as", "bo", "--as-group", "a", "why", "p"], "/nowhere does not exist"),
+        (["--as-group", "a", "why", "p"], "--as-group and --as-uid need --as"),
+        (["--as", "b\no", "why", "p"], "take printable ASCII only"),
+        (["--as", "模", "why", "p"], "take printable ASCII only"),
+        (["-A", "layout"], "No such option"),
+        (["--nothing", "why", "p"], "No such option"),
+        (["-n"], "Missing command"),
+        (["-n", "team-a"], "Missing command"),
+    ],
+)
+def test_options_may_stand_before_the_verb(arguments: list[str], expected: str) -> None:
+    """As for kubectl, whose own flags may stand anywhere."""
+    done = CliRunner().invoke(cli, arguments, prog_name=NAME, env={"KUBECONFIG": "/nowhere"})
+
+    assert done.exit_code != 0
+    assert expected in done.output

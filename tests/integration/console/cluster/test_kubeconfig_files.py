@@ -251,3 +251,37 @@ def test_a_package_that_is_missing_is_named(
         f"error: {config}: user 'u' authenticates with {kind}, which needs the Python package"
         " kubernetes; install it with pip install '.[kubectl]'\n"
     )
+
+
+def test_a_kubeconfig_may_name_whom_to_act_as(tmp_path: Path) -> None:
+    """Kubectl obeys it; who read as himself would see more, or less, than kubectl shows."""
+    user = {
+        "token": "secret",
+        "as": "bo",
+        "as-uid": "7",
+        "as-groups": ["a", "b"],
+        "as-user-extra": {"reason": ["x", "y"]},
+    }
+
+    access = asyncio.run(access_of(kubeconfig(tmp_path, "http://127.0.0.1:1", **user), None))
+
+    assert access.acting is not None
+    assert access.acting.headers == (
+        ("Impersonate-User", "bo"),
+        ("Impersonate-Group", "a"),
+        ("Impersonate-Group", "b"),
+        ("Impersonate-Uid", "7"),
+        ("Impersonate-Extra-reason", "x"),
+        ("Impersonate-Extra-reason", "y"),
+    )
+
+
+@pytest.mark.parametrize("user", [{"as-uid": ""}, {"as": ""}, {"as": None, "as-groups": ["a"]}])
+def test_a_kubeconfig_without_such_a_name_acts_as_its_user(
+    user: dict[str, object], tmp_path: Path
+) -> None:
+    """Groups alone are nobody."""
+    written = {"token": "secret"} | user
+    access = asyncio.run(access_of(kubeconfig(tmp_path, "http://127.0.0.1:1", **written), None))
+
+    assert access.acting is None

@@ -118,11 +118,14 @@ def test_without_pods_its_template_is_judged(tmp_path: Path) -> None:
         code, output, errors = await why(server, tmp_path, "deploy/web", output=OutputFormat.TABLE)
 
         assert (code, errors) == (0, "")
-        assert output.splitlines()[0].endswith("NO PODS")
+        first, _, whose, *_ = output.splitlines()
+        assert first == "REFUSED   no pod is let in: denied the request"
+        assert whose == "workload  Deployment team/web"
         assert "pods      none; 3 wanted\n" in output
         assert "FailedCreate: denied the request\n" in output
         assert "from      the stored Deployment, spec.template\n" in output
-        assert output.count("FITS NOW\n") == 1
+        assert output.count("REFUSED\n") == 1
+        assert "FITS NOW" not in output
 
     run_with_server(scenario, "n0")
 

@@ -34,7 +34,7 @@ MIG, SOFT = Mode.MIG, Mode.HAMI_CORE
             snapshot(node("n0", gpu(T4, grants=[soft_grant(10000)]), gpu(T4, index=1))),
             pod(ask(6000, count=2)),
             FitVerdict.NOT_NOW,
-            'container "main": asks for 2 GPUs on one node; only 1 have room; '
+            'container "main": asks for 2 GPUs on one node; only 1 has room; '
             "ask for at most 5360 MiB now, or wait [TooManyDevices]",
             id="count",
         ),

@@ -2,6 +2,7 @@
 
 import pytest
 
+from allocator.report.terminal_lines import plain_text, printed_lines
 from console.cluster.assignment import assigned_devices
 from console.cluster.pod import PodState, PodView, pod_of
 from console.cluster.snapshot import ClusterView, cluster_view
@@ -47,7 +48,7 @@ def row(pod: PodView, where: ClusterView) -> list[str]:
 
 def text(pod: PodView, where: ClusterView) -> str:
     found = why(PodFacts(pod=pod, site=where))
-    return "".join("".join(span.text for span in line) + "\n" for line in lines(found))
+    return "".join(f"{plain_text(line)}\n" for line in printed_lines(lines(found)))
 
 
 def test_without_ledgers_the_pod_speaks_for_itself() -> None:

@@ -17,7 +17,7 @@ from allocator.model.request import Mode
 from allocator.model.units import CorePercent, MiB
 from allocator.placement.choose import PlacementPolicy
 from allocator.report.feasibility import FeasibilityVerdict, exit_code
-from allocator.report.terminal_lines import WIDTH
+from allocator.report.terminal_lines import WIDTH, plain_text, printed_lines
 from allocator.volcano.register import encode_register
 from console.cluster.pod import PodView
 from console.cluster.snapshot import ClusterView, Configuration, cluster_view
@@ -99,7 +99,7 @@ SHOWN = FITS | {
 def test_fits_are_shown_as_reviewed(name: str, golden: Golden) -> None:
     """The texts stand in tests/golden; --update-golden writes them anew."""
     text = lines(SHOWN[name], "" if name == "amounts" else "pod.yaml")
-    found = ["".join(span.text for span in line).rstrip() for line in text]
+    found = list(map(plain_text, printed_lines(text)))
     shown = "".join(f"{line}\n" for line in found)
 
     assert max(map(len, found)) <= WIDTH

@@ -9,7 +9,7 @@ import pytest
 
 from allocator.model.request import Mode
 from allocator.report.feasibility import FeasibilityVerdict
-from allocator.report.terminal_lines import WIDTH
+from allocator.report.terminal_lines import WIDTH, plain_text, printed_lines
 from console.cluster.event import EventView, events_of
 from console.cluster.pod import PodState, PodView
 from console.explain.why import MOST_FREEING_PODS, MOST_NODES, PodFacts, PodWhy, why
@@ -58,7 +58,7 @@ def told(found: PodView, **more: object) -> PodWhy:
 
 
 def text(found: PodWhy) -> str:
-    shown = ["".join(span.text for span in line).rstrip() for line in lines(found)]
+    shown = list(map(plain_text, printed_lines(lines(found))))
     assert max(map(len, shown)) <= WIDTH
     return "".join(f"{line}\n" for line in shown)
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from allocator.report.terminal_lines import WIDTH
-from console.cluster.event import EventView, events_of
+from allocator.report.terminal_lines import WIDTH, plain_text, printed_lines
+from console.cluster.event import EventView, creation_refusal, events_of
 from console.cluster.pod import PodState, PodView
 from console.cluster.workload import KINDS, Workload, maker_of, templates
-from console.explain.fit import fit
+from console.explain.fit import fit, refused_fit
 from console.explain.why import PodFacts, why
 from console.explain.workload_why import (
     MOST_GROUPS,
@@ -61,6 +61,7 @@ def told(
 ) -> WorkloadWhy:
     """Return what is told of a Deployment that has *pods*, or none."""
     written = made or deployment(3000)
+    refusal = creation_refusal(events)
     found = site()
     made_from = () if pods else templates(written, "team-a")
     groups = group_pods(pods, found)
@@ -71,6 +72,7 @@ def told(
             pods=tuple(pods),
             events=events,
             templates=made_from,
+            refusal=refusal,
         ),
         now=NOW,
         groups=groups,
@@ -78,12 +80,15 @@ def told(
             ExplainedGroup(group, why(PodFacts(pod=group.pods[0], site=found)))
             for group in groups[:MOST_GROUPS]
         ),
-        fits=tuple(fit(one, found) for one in made_from),
+        fits=tuple(
+            refused_fit(fit(one, found), refusal.text) if refusal else fit(one, found)
+            for one in made_from
+        ),
     )
 
 
 def text(found: WorkloadWhy) -> str:
-    shown = ["".join(span.text for span in line).rstrip() for line in lines(found)]
+    shown = list(map(plain_text, printed_lines(lines(found))))
     assert max(map(len, shown)) <= WIDTH
     return "".join(f"{line}\n" for line in shown)
 
@@ -147,7 +152,8 @@ def test_groups_beyond_the_first_are_counted() -> None:
     shown = text(told(pods))
 
     assert "more      2 more groups of pods; ask about one of their pods\n" in shown
-    assert shown.count(" WAITING\n") == MOST_GROUPS
+    assert shown.count("pod       team-a/p-") == MOST_GROUPS
+    assert shown.count("WAITING   ") == MOST_GROUPS
 
 
 def test_a_workload_that_wants_no_pod_is_told_so() -> None:

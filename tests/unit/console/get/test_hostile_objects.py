@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allocator.report.terminal_lines import plain_text, printed_lines
 from console.cluster.snapshot import ClusterView, account_of
 from console.explain.why import PodFacts, why
 from console.explain.why_json import why_document
@@ -94,9 +95,7 @@ def test_every_view_of_odd_ledgers_can_be_shown(documents: list[Json]) -> None:
     ]
     assert all(list(listing_lines(listing, OutputFormat.JSON)) for listing in shown(found))
     answer = why(PodFacts(pod=WAITS, site=found))
-    texts += [
-        "".join(span.text for span in line) for line in (*layout_lines(found), *lines(answer))
-    ]
+    texts += map(plain_text, printed_lines((*layout_lines(found), *lines(answer))))
     assert why_document(answer)
     assert all(text.isprintable() for text in texts)
     assert len(found.ledgers) + len(found.unreadable) == len(documents)
@@ -150,7 +149,8 @@ def test_a_fleet_of_thousands_is_listed() -> None:
 
     assert len(node_listing(found).rows) == len(names)
     assert len(gpu_listing(found).rows) == 3 * len(names)
-    assert sum(line[0].text in found.ledgers for line in layout_lines(found) if line) == len(names)
+    drawn = map(plain_text, printed_lines(layout_lines(found)))
+    assert sum(line.partition(" ")[0] in found.ledgers for line in drawn) == len(names)
 
 
 def named(document: Json, name: str) -> Json:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from allocator.model.gpu import Gpu
 from allocator.model.request import Mode, Stage
 from allocator.model.units import MiB
-from allocator.report.terminal_lines import WIDTH
+from allocator.report.terminal_lines import WIDTH, plain_text, printed_lines
 from console.get.layout import layout_lines
 from tests.builders.gpunodes import entry, gpu_node, held, several
 from tests.builders.model import (
@@ -35,14 +35,14 @@ def text(*gpus: Gpu) -> str:
     grants = [grant for one in standing.gpus for grant in one.grants]
     entries = [entry(f"pod-{number}", grant) for number, grant in enumerate(grants)]
     found = site([gpu_node(standing, entries)], [machine("n0")])
-    shown = ["".join(span.text for span in line).rstrip() for line in layout_lines(found)]
+    shown = list(map(plain_text, printed_lines(layout_lines(found))))
     assert max(map(len, shown)) <= WIDTH
     return "".join(f"{line}\n" for line in shown)
 
 
 def test_a_site_is_drawn_as_reviewed(golden: Golden) -> None:
     """The drawing stands in tests/golden; --update-golden writes it anew."""
-    lines = ["".join(span.text for span in line).rstrip() for line in layout_lines(site())]
+    lines = list(map(plain_text, printed_lines(layout_lines(site()))))
     shown = "".join(f"{line}\n" for line in lines)
 
     assert shown == golden("kubectl-layout.txt", shown)
@@ -54,7 +54,7 @@ def test_what_containers_share_is_drawn_once() -> None:
     one = several("p", held(Stage.INIT, grant), held(Stage.APP, grant))
     found = site([gpu_node(node("n0", gpu(T4)), (one,))], [machine("n0")])
 
-    shown = ["".join(span.text for span in line) for line in layout_lines(found)]
+    shown = list(map(plain_text, printed_lines(layout_lines(found))))
 
     assert "1 of 10 shares, 9000 of 15360 MiB" in shown[1]
     assert [line.strip() for line in shown[3:]] == ["a  team-a/p, app: 9000 MiB"]

@@ -20,7 +20,7 @@ from allocator.report.feasibility import (
     OptionKind,
     exit_code,
 )
-from allocator.report.terminal_lines import WIDTH
+from allocator.report.terminal_lines import WIDTH, plain_text, printed_lines
 from tests.builders.model import (
     A30,
     A100_40,
@@ -74,7 +74,7 @@ def outlook(found: Plan) -> Feasibility:
 
 
 def text(found: Plan) -> list[str]:
-    shown = ["".join(span.text for span in line).rstrip() for line in lines(found, "pod.yaml")]
+    shown = list(map(plain_text, printed_lines(lines(found, "pod.yaml"))))
     assert max(map(len, shown)) <= WIDTH
     return shown
 

@@ -15,3 +15,12 @@ def test_a_failed_round_of_a_duty_is_counted_from_zero_on() -> None:
 
     assert 'vgpu_duty_failures_total{duty="drift"} 0.0' in text
     assert 'vgpu_duty_failures_total{duty="upkeep"} 1.0' in text
+
+
+def test_no_series_says_when_another_began() -> None:
+    """They double the series of every counter, and nobody reads them."""
+    metrics = WebhookMetrics(version="1")
+    metrics.count_decision("rewritten", mode="mig", namespace="team-a")
+    metrics.observe_decision("mutate", 0.1)
+
+    assert b"_created" not in generate_latest(metrics.registry)
