@@ -9,11 +9,11 @@ from typing import Final, TypeGuard
 import msgspec
 import yaml
 
+from allocator.config.yaml_bounds import check_bounds
 from allocator.model.problem import Problem
 from allocator.model.untrusted import escaped, quote
 
 MAX_BYTES: Final = 512 * 1024  # half of what a ConfigMap can hold
-MAX_DEPTH: Final = 32
 _DIGITS: Final = 10**18  # Python refuses to print an integer of thousands of digits
 
 
@@ -24,8 +24,8 @@ class DocumentError(ValueError):
 def read_document(text: str) -> object:
     """Return the one YAML or JSON document in *text*.
 
-    Raises DocumentError for text that is too large, too deep, malformed, or that uses YAML
-    anchors: a few lines of them expand to gigabytes, and none of our formats needs any.
+    Raises DocumentError for text that is malformed, too deep, or too large as it stands or with
+    its YAML aliases written out.
     """
     try:
         _check_size(text)
@@ -51,17 +51,7 @@ def _read_json(text: str) -> object:
 
 
 def _read_yaml(text: str) -> object:
-    # The parser is a loop in C, building the value is a recursion: look before building.
-    depth = 0
-    for event in yaml.parse(text, Loader=yaml.CSafeLoader):
-        if isinstance(event, yaml.NodeEvent) and event.anchor is not None:
-            raise DocumentError(f"anchors and aliases (*{event.anchor}) are not accepted")
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        if depth > MAX_DEPTH:
-            raise DocumentError(f"nested more than {MAX_DEPTH} levels deep")
+    check_bounds(text)
     return yaml.load(text, Loader=yaml.CSafeLoader)
 
 

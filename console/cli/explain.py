@@ -5,10 +5,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from allocator.cli.files import display_name, pods_of, read
+from allocator.cli.files import Streams, pods_of_all
 from allocator.cli.terminal import show
 from allocator.report.feasibility import exit_code
 from allocator.report.terminal_lines import Line
+from allocator.report.together import PodOfFile
 from console.cli.session import CommandSession, QuestionError
 from console.cluster.pod import PodView
 from console.cluster.reader_client import ClusterReader, NamespaceView
@@ -100,12 +101,14 @@ async def _workload(
     ]
     # Without the ledgers every pod would seem never to fit.
     templates = () if site.blind else resolved.templates
+    pods = [PodOfFile(file="", number=0, made=made) for made in templates]
+    answers = fits.fit_all(pods, site, prefers={namespace: namespace_view.prefer})
     return WorkloadWhy(
         workload=resolved,
         now=site.now,
         groups=groups,
         explained=tuple(explained_groups),
-        fits=tuple(fits.fit(made, site, prefer=namespace_view.prefer) for made in templates),
+        fits=tuple(answer for _, answer in answers),
     )
 
 
@@ -114,18 +117,13 @@ async def fit(
 ) -> int:
     """Print whether the pods of *files* would fit, and return the exit code that says so."""
     default = question.namespace or reader.cluster.namespace
-    pods = [
-        (display_name(file), made)
-        for file in files
-        for made in pods_of(
-            file, read(file, sys.stdin.buffer), PodView, namespace=default, errors=session.errors
-        )
-    ]
+    streams = Streams(input=sys.stdin.buffer, output=session.output, errors=session.errors)
+    pods = pods_of_all(files, PodView, streams, namespace=default)
     site = await reader.site()
     prefers = {
-        name: (await reader.namespace(name)).prefer for name in {made.namespace for _, made in pods}
+        name: (await reader.namespace(name)).prefer for name in {pod.made.namespace for pod in pods}
     }
-    answers = [(file, fits.fit(made, site, prefer=prefers[made.namespace])) for file, made in pods]
+    answers = fits.fit_all(pods, site, prefers=prefers)
     return _print_fit(session, answers, question)
 
 

@@ -26,7 +26,7 @@ from console.get import gpu_rows, node_rows, pod_rows
 from console.get.listing import OutputFormat
 
 NAME: Final = "kubectl vgpu"
-FILE_HELP: Final = "manifest, or - for standard input; repeatable"
+FILE_HELP: Final = "manifest, folder, or - for standard input; repeatable"
 NODE_HELP: Final = "same as the argument NODE; repeatable"
 NODES: Final = (*node_rows.COLUMNS, *node_rows.WIDE)
 GPUS: Final = (*gpu_rows.COLUMNS, *gpu_rows.WIDE)
