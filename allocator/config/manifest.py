@@ -4,6 +4,7 @@ import copy
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -70,6 +71,16 @@ def pods_in(
         empty = Problem(path="manifest", what="no document found", accepted=ACCEPTED)
         return Rejected(tuple(notes.warnings) or (empty,))
     return Loaded(value=pods, warnings=tuple(notes.warnings))
+
+
+def first_pods(
+    text: str, kind: type[P], *, namespace: str, most: int
+) -> tuple[ManifestPod[P], ...]:
+    """Return at most the first *most* pods of :func:`pods_in`, none where one cannot be read."""
+    notes = Notes()
+    reading = _Reading(kind=kind, namespace=namespace, notes=notes)
+    pods = tuple(islice(_manifest_pods(text, reading), most))
+    return () if notes.errors else pods
 
 
 def apply_defaults(written: Json) -> Json:
