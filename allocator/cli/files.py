@@ -38,21 +38,19 @@ class Streams:
         return cls(input=sys.stdin.buffer, output=sys.stdout, errors=sys.stderr)
 
 
-def read(name: str, standard_input: BinaryIO) -> str:
+def read(name: str, standard_input: BinaryIO, *, most: int = MAX_BYTES) -> str:
     """Return the text of a file, or of standard input for ``-``; raises :class:`UnusableError`.
 
-    At most ``MAX_BYTES`` + 1 bytes are read, so that an endless device or pipe does no harm.
+    At most *most* + 1 bytes are read, so that an endless device or pipe does no harm.
     """
     try:
         if name == STANDARD_INPUT:
-            data = standard_input.read(MAX_BYTES + 1)
+            data = standard_input.read(most + 1)
         else:
             with Path(name).open("rb") as file:
-                data = file.read(MAX_BYTES + 1)
-        if len(data) > MAX_BYTES:
-            raise UnusableError(
-                f"{display_name(name)}: too large; accepted: at most {MAX_BYTES} bytes"
-            )
+                data = file.read(most + 1)
+        if len(data) > most:
+            raise UnusableError(f"{display_name(name)}: too large; accepted: at most {most} bytes")
         return data.decode("utf-8-sig")
     except OSError as error:
         why = (error.strerror or str(error)).lower()

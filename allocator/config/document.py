@@ -9,7 +9,7 @@ from typing import Final, TypeGuard
 import msgspec
 import yaml
 
-from allocator.config.yaml_bounds import check_bounds
+from allocator.config.yaml_bounds import MAX_EXPANDED, check_bounds
 from allocator.model.problem import Problem
 from allocator.model.untrusted import escaped, quote
 
@@ -21,37 +21,37 @@ class DocumentError(ValueError):
     """The text cannot be read as a document."""
 
 
-def read_document(text: str) -> object:
-    """Return the one YAML or JSON document in *text*.
+def read_document(text: str, *, most: int = MAX_BYTES) -> object:
+    """Return the one YAML or JSON document in *text* of at most *most* bytes.
 
     Raises DocumentError for text that is malformed, too deep, or too large as it stands or with
     its YAML aliases written out.
     """
     try:
-        _check_size(text)
+        _check_size(text, most)
         if text.lstrip().startswith("{"):
-            return _read_json(text)
-        return _read_yaml(text)
+            return _read_json(text, most)
+        return _read_yaml(text, most)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         first = " ".join(str(error).split())
         raise DocumentError(first[:256] or "nested too deeply") from error
 
 
-def _check_size(text: str) -> None:
+def _check_size(text: str, most: int) -> None:
     size = len(text.encode())
-    if size > MAX_BYTES:
-        raise DocumentError(f"{size} bytes are more than {MAX_BYTES}")
+    if size > most:
+        raise DocumentError(f"{size} bytes are more than {most}")
 
 
-def _read_json(text: str) -> object:
+def _read_json(text: str, most: int) -> object:
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:
-        return _read_yaml(text)  # a flow mapping, or the better message
+        return _read_yaml(text, most)  # a flow mapping, or the better message
 
 
-def _read_yaml(text: str) -> object:
-    check_bounds(text)
+def _read_yaml(text: str, most: int) -> object:
+    check_bounds(text, most=max(most, MAX_EXPANDED))
     return yaml.load(text, Loader=yaml.CSafeLoader)
 
 

@@ -27,6 +27,7 @@ class _Extent:
 class _Measure:
     """The collections that are open, and the extent of each anchor that is complete."""
 
+    most: int
     open: list[_Extent] = field(default_factory=lambda: [_Extent()])
     anchors: dict[str, _Extent] = field(default_factory=dict)
 
@@ -39,8 +40,8 @@ class _Measure:
             self.anchors[extent.anchor] = extent
         if len(self.open) - 1 + extent.depth > MAX_DEPTH:
             raise BoundsError(f"nested more than {MAX_DEPTH} levels deep")
-        if parent.size > MAX_EXPANDED:
-            raise BoundsError(f"with its aliases written out, over {MAX_EXPANDED} bytes")
+        if parent.size > self.most:
+            raise BoundsError(f"with its aliases written out, over {self.most} bytes")
 
     def begin(self, anchor: str | None) -> None:
         """Open a collection; its anchor means nothing until it is complete."""
@@ -64,12 +65,13 @@ class _Measure:
         self.add(_Extent(None, extent.size, extent.depth))
 
 
-def check_bounds(text: str) -> None:
+def check_bounds(text: str, *, most: int = MAX_EXPANDED) -> None:
     """Raise :class:`BoundsError` where *text* is too deep or too large, ``YAMLError`` where broken.
 
-    The parser is a loop in C, while building the value is a recursion: so this comes first.
+    *most* is the size in bytes with aliases written out, and one for each value. The parser is a
+    loop in C, while building the value is a recursion: so this comes first.
     """
-    measure = _Measure()
+    measure = _Measure(most)
     for event in yaml.parse(text, Loader=yaml.CSafeLoader):
         match event:
             case yaml.AliasEvent(anchor=str(anchor)):

@@ -1,4 +1,4 @@
-"""The answers of ``why`` and ``fit``: gather, decide, print."""
+"""The answers of ``why``, ``fit`` and ``export``: gather, decide, print."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -7,8 +7,9 @@ from typing import Any
 
 from allocator.cli.files import Streams, pods_of_all
 from allocator.cli.terminal import show
+from allocator.config.fleet_document import fleet_document
 from allocator.report.feasibility import exit_code
-from allocator.report.terminal_lines import Line
+from allocator.report.terminal_lines import Line, inert
 from allocator.report.together import PodOfFile
 from console.cli.session import CommandSession, QuestionError
 from console.cluster.pod import PodView
@@ -140,6 +141,18 @@ async def fit_amounts(
     prefer = (await reader.namespace(namespace)).prefer
     answer = fit_of(amounts.request, imagined_pod(namespace), site, prefer=prefer)
     return _print_fit(session, [("", answer)], question)
+
+
+async def export_fleet(reader: ClusterReader, session: CommandSession, output: OutputFormat) -> int:
+    """Print the nodes as a fleet file, and warn of those that it has no words for."""
+    site = await reader.site()
+    fleet = fleet_document(site.node(name) for name in site.ledgers)
+    for sentence in fleet.left_out:
+        session.warn(inert(sentence))
+    if not fleet.content["nodes"]:
+        raise QuestionError("no GPU is known here; accepted: a cluster whose nodes report GPUs")
+    session.print([document(fleet.content, output)])
+    return 0
 
 
 def _print_fit(

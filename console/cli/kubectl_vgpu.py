@@ -179,6 +179,23 @@ def fit(
     return session.run(lambda reader: explain.fit(reader, session, files, question=question))
 
 
+@cli.group("export")
+def export() -> None:
+    """Write files for other commands."""
+
+
+@export.command("fleet")
+@document
+@with_session
+def export_fleet(session: CommandSession, *, output: str | None) -> int:
+    """Write the GPUs of the cluster as a fleet file for `vgpu plan --fleet`: YAML, or JSON.
+
+    It has the names of nodes, models and amounts; no pods, namespaces or UUIDs.
+    """
+    form = OutputFormat(output or OutputFormat.YAML)
+    return session.run(lambda reader: explain.export_fleet(reader, session, form))
+
+
 def main() -> None:
     """Run the plugin; kubectl calls it for ``kubectl vgpu``."""
     cli(prog_name=NAME)

@@ -15,7 +15,7 @@ from allocator.cli.files import (
 )
 from allocator.cli.terminal import show
 from allocator.config.device_config import DeviceConfig, configured_vocabularies
-from allocator.config.fleet_file import load_fleet
+from allocator.config.fleet_file import MAX_FLEET, load_fleet
 from allocator.config.settings import DEFAULTS, Settings, SettingsError, load_settings
 from allocator.model.problem import Rejected
 from allocator.placement.fleet import snapshot_of
@@ -55,7 +55,7 @@ def answer(question: PlanInput, streams: Streams) -> int:
     """
     try:
         context = surroundings(
-            fleet=read(question.fleet, streams.input),
+            fleet=read(question.fleet, streams.input, most=MAX_FLEET),
             name=question.fleet,
             settings=_settings(question.settings, streams),
         )
