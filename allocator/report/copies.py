@@ -41,9 +41,14 @@ class CopyCount:
     ever: int | None = None
 
     @property
+    def running(self) -> int:
+        """Return how many of those that are wanted fit; of more than are placed, all do."""
+        return self.asked.wanted if self.fitting == MOST_PLACED else self.fitting
+
+    @property
     def is_short(self) -> bool:
-        """Say whether fewer fit than are needed, of as many as are placed at all."""
-        return self.fitting < min(self.asked.needed, MOST_PLACED)
+        """Say whether fewer fit than are needed."""
+        return self.running < self.asked.needed
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from allocator.model.request import ContainerRequest, Mode, PodRequest, Stage
 from allocator.model.untrusted import escaped
 from allocator.placement.choose import Choice
 from allocator.placement.mode import explain_mode
-from allocator.report.copies import MOST_PLACED, CopyCount
+from allocator.report.copies import CopyCount
 from allocator.report.feasibility import Feasibility, FeasibilityVerdict, GrantedDevice, OptionKind
 from allocator.report.terminal_lines import WIDTH, Line, TextSpan, Tone, inert, row
 
@@ -98,9 +98,7 @@ def _copy_lines(copies: CopyCount) -> Iterator[Line]:
     asked = copies.asked
     if asked.wanted == 1 or not copies.fitting:
         return
-    most = min(asked.wanted, MOST_PLACED)
-    counted = f"{most} of {asked.wanted}" if most < asked.wanted else str(most)
-    whose = f"{copies.fitting} of {counted} pods fit at the same time"
+    whose = f"{copies.running} of {asked.wanted} pods fit at the same time"
     shown = [f"{number} on {node}" for node, number in list(copies.nodes.items())[:_MOST_NODES]]
     more = len(copies.nodes) - len(shown)
     where = ", ".join([*shown, f"the others on {more} more nodes"] if more else shown)

@@ -72,7 +72,7 @@ def _object(
             running < pod.together
             and answer.verdict is FeasibilityVerdict.FITS
             and found is not None
-            and found.copies.fitting < pod.wanted
+            and found.copies.running < pod.wanted
         ):
             yield revise(answer, too_few(found))
         else:
@@ -84,4 +84,4 @@ def _running(pod: ManifestPod[P], answer: Judged) -> int:
     found = answer.outlook
     if found is None:
         return pod.wanted if answer.verdict is FeasibilityVerdict.NO_REQUEST else 0
-    return found.copies.fitting
+    return found.copies.running

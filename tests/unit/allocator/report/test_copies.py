@@ -118,7 +118,7 @@ def test_instances_and_shares_of_others_stay() -> None:
 
 def test_very_many_pods_are_not_all_placed() -> None:
     """As many as are placed fit; a number beyond is not counted, and not called too large."""
-    nodes = [nodes_of(64, T4, name=f"n{i}") for i in range(8)]
+    nodes = [nodes_of(8, T4, name=f"n{i}") for i in range(64)]
 
     found = placed(pod(ask(1500)), snapshot(*nodes), 2**31 - 1)
 

@@ -88,6 +88,14 @@ def test_a_gang_that_is_large_enough_starts() -> None:
     assert verdicts(gang((None, 2), (8000, 9), least=4)) == [NOTHING, FITS]
 
 
+def test_more_pods_than_are_placed_fit_where_those_do() -> None:
+    """Counting further would take longer and say nothing new."""
+    many = tuple(nodes_of(8, T4, name=f"n{number}") for number in range(64))
+
+    assert verdicts(deployment(1500, 5000), nodes=many) == [FITS]
+    assert verdicts(gang((1500, 5000), (1500, 5), least=5003), nodes=many) == [FITS, FITS]
+
+
 def test_it_is_told_how_many_fit_and_where() -> None:
     """The number to ask for can be pasted."""
     (found,) = planned(deployment(8000, 3))
