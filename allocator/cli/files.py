@@ -1,17 +1,22 @@
 """Input files of a command: read within bounds, and named safely in messages."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import BinaryIO, Final, TextIO
 
 from allocator.config.document import MAX_BYTES
 from allocator.config.manifest import DEFAULT_NAMESPACE, ManifestPod, P, pods_in
-from allocator.model.problem import Problem, Rejected
+from allocator.config.pod_templates import ACCEPTED
+from allocator.model.problem import Loaded, Problem, Rejected
 from allocator.report.terminal_lines import inert
+from allocator.report.together import PodOfFile
 
 STANDARD_INPUT: Final = "-"
+MANIFESTS: Final = (".json", ".yaml", ".yml")  # how the manifests of a folder end
+MOST_FILES: Final = 1000  # of one folder
 MOST_PROBLEMS: Final = 20  # shown of one file
 
 
@@ -33,21 +38,19 @@ class Streams:
         return cls(input=sys.stdin.buffer, output=sys.stdout, errors=sys.stderr)
 
 
-def read(name: str, standard_input: BinaryIO) -> str:
+def read(name: str, standard_input: BinaryIO, *, most: int = MAX_BYTES) -> str:
     """Return the text of a file, or of standard input for ``-``; raises :class:`UnusableError`.
 
-    At most ``MAX_BYTES`` + 1 bytes are read, so that an endless device or pipe does no harm.
+    At most *most* + 1 bytes are read, so that an endless device or pipe does no harm.
     """
     try:
         if name == STANDARD_INPUT:
-            data = standard_input.read(MAX_BYTES + 1)
+            data = standard_input.read(most + 1)
         else:
             with Path(name).open("rb") as file:
-                data = file.read(MAX_BYTES + 1)
-        if len(data) > MAX_BYTES:
-            raise UnusableError(
-                f"{display_name(name)}: too large; accepted: at most {MAX_BYTES} bytes"
-            )
+                data = file.read(most + 1)
+        if len(data) > most:
+            raise UnusableError(f"{display_name(name)}: too large; accepted: at most {most} bytes")
         return data.decode("utf-8-sig")
     except OSError as error:
         why = (error.strerror or str(error)).lower()
@@ -61,21 +64,73 @@ def read(name: str, standard_input: BinaryIO) -> str:
         ) from error
 
 
-def pods_of(
-    name: str, text: str, kind: type[P], *, namespace: str = "", errors: TextIO
-) -> tuple[ManifestPod[P], ...]:
+def manifest_files(name: str) -> tuple[str, ...]:
+    """Return the manifests that *name* stands for: itself, or those of a folder in name order.
+
+    As for kubectl, these are the files whose names end in .json, .yaml or .yml, not those of inner
+    folders. Raises :class:`UnusableError` for a folder without any, or with too many.
+    """
+    folder = Path(name)
+    try:
+        if name == STANDARD_INPUT or not folder.is_dir():
+            return (name,)
+        files = sorted(
+            str(file) for file in folder.iterdir() if file.suffix in MANIFESTS and file.is_file()
+        )
+    except (OSError, ValueError) as error:
+        why = str(getattr(error, "strerror", None) or error).lower()
+        raise UnusableError(
+            f"{display_name(name)}: {why}; accepted: a folder that can be read"
+        ) from error
+    if not 0 < len(files) <= MOST_FILES:
+        what = f"{len(files)} files with a name that ends in {', '.join(MANIFESTS)}"
+        raise UnusableError(f"{display_name(name)}: {what}; accepted: 1 to {MOST_FILES}")
+    return tuple(files)
+
+
+def pods_of_all(
+    names: Iterable[str], kind: type[P], streams: Streams, *, namespace: str = ""
+) -> list[PodOfFile[P]]:
+    """Return the pods of all manifests and folders; raises :class:`UnusableError`.
+
+    A file of a folder may hold no pod, as long as another one does.
+    """
+    pods: list[PodOfFile[P]] = []
+    numbers = count()
+    for given in names:
+        files, before = manifest_files(given), len(pods)
+        for name in files:
+            number, text = next(numbers), read(name, streams.input)
+            parsed = pods_in(
+                text, kind, namespace=namespace or DEFAULT_NAMESPACE, needed=files == (given,)
+            )
+            pods += [
+                PodOfFile(file=display_name(name), number=number, made=made)
+                for made in _usable_pods(name, parsed, errors=streams.errors)
+            ]
+        if len(pods) == before:
+            raise UnusableError(f"{display_name(given)}: no pod found; accepted: {ACCEPTED}")
+    return pods
+
+
+def pods_of(name: str, text: str, kind: type[P], *, errors: TextIO) -> tuple[ManifestPod[P], ...]:
     """Return the pods in the *text* of the file *name*; raises :class:`UnusableError`.
 
     A line on *errors* names each skipped document.
     """
-    pods = pods_in(text, kind, namespace=namespace or DEFAULT_NAMESPACE)
-    if isinstance(pods, Rejected):
-        raise UnusableError(problems_text(name, pods.problems))
+    return _usable_pods(name, pods_in(text, kind), errors=errors)
+
+
+def _usable_pods(
+    name: str, parsed: Loaded[tuple[ManifestPod[P], ...]] | Rejected, *, errors: TextIO
+) -> tuple[ManifestPod[P], ...]:
+    if isinstance(parsed, Rejected):
+        raise UnusableError(problems_text(name, parsed.problems))
     errors.writelines(
         f"{display_name(name)}: {warning.path}: {warning.what}; skipped\n"
-        for warning in pods.warnings[:MOST_PROBLEMS]
+        for warning in parsed.warnings[:MOST_PROBLEMS]
     )
-    return pods.value
+    return parsed.value
 
 
 def problems_text(name: str, problems: Sequence[Problem]) -> str:

@@ -9,11 +9,11 @@ from typing import Final, TypeGuard
 import msgspec
 import yaml
 
+from allocator.config.yaml_bounds import MAX_EXPANDED, check_bounds
 from allocator.model.problem import Problem
 from allocator.model.untrusted import escaped, quote
 
 MAX_BYTES: Final = 512 * 1024  # half of what a ConfigMap can hold
-MAX_DEPTH: Final = 32
 _DIGITS: Final = 10**18  # Python refuses to print an integer of thousands of digits
 
 
@@ -21,47 +21,37 @@ class DocumentError(ValueError):
     """The text cannot be read as a document."""
 
 
-def read_document(text: str) -> object:
-    """Return the one YAML or JSON document in *text*.
+def read_document(text: str, *, most: int = MAX_BYTES) -> object:
+    """Return the one YAML or JSON document in *text* of at most *most* bytes.
 
-    Raises DocumentError for text that is too large, too deep, malformed, or that uses YAML
-    anchors: a few lines of them expand to gigabytes, and none of our formats needs any.
+    Raises DocumentError for text that is malformed, too deep, or too large as it stands or with
+    its YAML aliases written out.
     """
     try:
-        _check_size(text)
+        _check_size(text, most)
         if text.lstrip().startswith("{"):
-            return _read_json(text)
-        return _read_yaml(text)
+            return _read_json(text, most)
+        return _read_yaml(text, most)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         first = " ".join(str(error).split())
         raise DocumentError(first[:256] or "nested too deeply") from error
 
 
-def _check_size(text: str) -> None:
+def _check_size(text: str, most: int) -> None:
     size = len(text.encode())
-    if size > MAX_BYTES:
-        raise DocumentError(f"{size} bytes are more than {MAX_BYTES}")
+    if size > most:
+        raise DocumentError(f"{size} bytes are more than {most}")
 
 
-def _read_json(text: str) -> object:
+def _read_json(text: str, most: int) -> object:
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:
-        return _read_yaml(text)  # a flow mapping, or the better message
+        return _read_yaml(text, most)  # a flow mapping, or the better message
 
 
-def _read_yaml(text: str) -> object:
-    # The parser is a loop in C, building the value is a recursion: look before building.
-    depth = 0
-    for event in yaml.parse(text, Loader=yaml.CSafeLoader):
-        if isinstance(event, yaml.NodeEvent) and event.anchor is not None:
-            raise DocumentError(f"anchors and aliases (*{event.anchor}) are not accepted")
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        if depth > MAX_DEPTH:
-            raise DocumentError(f"nested more than {MAX_DEPTH} levels deep")
+def _read_yaml(text: str, most: int) -> object:
+    check_bounds(text, most=max(most, MAX_EXPANDED))
     return yaml.load(text, Loader=yaml.CSafeLoader)
 
 

@@ -22,7 +22,9 @@ from allocator.model.request import Mode
 from allocator.model.units import WHOLE_GPU, CorePercent, MiB
 
 _MAX_NODES: Final = 5000
-_MAX_GPUS: Final = 64
+MOST_GPUS: Final = 64  # of one node
+MOST_SLOTS: Final = 1000  # of one GPU
+MAX_FLEET: Final = 16 * 1024 * 1024  # bytes: 5000 nodes in use come to some ten million
 _MAX_MEMORY: Final = 2**24  # MiB, 16 TiB
 _KIND_KEYS: Final = ("model", "memory", "mode", "slots")
 _NODE_KEYS: Final = ("name", "count", "gpus", *_KIND_KEYS, "busy", "idle", "foreign", "unhealthy")
@@ -33,7 +35,7 @@ def load_fleet(text: str) -> Loaded[tuple[Node, ...]] | Rejected:
     notes = Notes()
     nodes: list[Node] = []
     try:
-        document = DocumentTable.of(read_document(text), "", notes)
+        document = DocumentTable.of(read_document(text, most=MAX_FLEET), "", notes)
     except DocumentError as error:
         notes.error("fleet", str(error), "one YAML or JSON document with a list of nodes")
     else:
@@ -53,8 +55,8 @@ def _nodes(table: DocumentTable) -> Iterator[Node]:
     name = table.text("name")
     count = table.integer("count", 1, low=1, high=_MAX_NODES)
     gpus = [replace(gpu, index=index) for index, gpu in enumerate(_gpus(table))]
-    if not 0 < len(gpus) <= _MAX_GPUS:
-        table.notes.error(table.at("gpus"), f"{len(gpus)} GPUs", f"1 to {_MAX_GPUS}")
+    if not 0 < len(gpus) <= MOST_GPUS:
+        table.notes.error(table.at("gpus"), f"{len(gpus)} GPUs", f"1 to {MOST_GPUS}")
     elif (
         not table.notes.errors
     ):  # after an error in the GPUs these would only cause follow-up errors
@@ -71,12 +73,12 @@ def _nodes(table: DocumentTable) -> Iterator[Node]:
 def _gpus(table: DocumentTable) -> list[Gpu]:
     """Return the GPUs of a node, given as a number or as a list of kinds."""
     if not isinstance(table.values.get("gpus"), list):
-        return [_gpu(table)] * table.integer("gpus", 1, low=1, high=_MAX_GPUS)
+        return [_gpu(table)] * table.integer("gpus", 1, low=1, high=MOST_GPUS)
     gpus: list[Gpu] = []
     common = {key: table.values[key] for key in _KIND_KEYS if key in table.values}
     for item in table.tables("gpus"):
         item.check_keys((*_KIND_KEYS, "count"), refuse=True)
-        number = item.integer("count", 1, low=1, high=_MAX_GPUS)
+        number = item.integer("count", 1, low=1, high=MOST_GPUS)
         gpus += [_gpu(DocumentTable({**common, **item.values}, item.path, item.notes))] * number
     return gpus
 
@@ -97,7 +99,7 @@ def _gpu(table: DocumentTable) -> Gpu:
         model=model.name,
         memory=MiB(table.integer("memory", model.memory, low=1, high=_MAX_MEMORY)),
         mode=Mode(mode),
-        slots=table.integer("slots", 10, low=1, high=1000),
+        slots=table.integer("slots", 10, low=1, high=MOST_SLOTS),
         board=board,
     )
 

@@ -2,8 +2,9 @@
 
 import copy
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -17,6 +18,7 @@ from allocator.config.document import (
     explain_error,
     read_document,
 )
+from allocator.config.pod_templates import ACCEPTED, VOLCANO, TemplateSite, template_sites
 from allocator.model.problem import Loaded, Problem, Rejected
 from allocator.model.untrusted import quote
 from allocator.request.quantity import canonical, parse
@@ -25,26 +27,6 @@ Json = dict[str, Any]
 P = TypeVar("P")
 MOST_DOCUMENTS: Final = 512
 DEFAULT_NAMESPACE: Final = "default"
-_POD: Final = ("", "Pod")
-_VOLCANO: Final = "batch.volcano.sh"
-_TEMPLATE: Final = ("spec", "template")
-# The path of the pod template in each kind; a step in brackets goes through a list.
-_KINDS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
-    _POD: (),
-    ("", "PodTemplate"): ("template",),
-    ("", "ReplicationController"): _TEMPLATE,
-    ("apps", "Deployment"): _TEMPLATE,
-    ("apps", "StatefulSet"): _TEMPLATE,
-    ("apps", "DaemonSet"): _TEMPLATE,
-    ("apps", "ReplicaSet"): _TEMPLATE,
-    ("batch", "Job"): _TEMPLATE,
-    ("batch", "CronJob"): ("spec", "jobTemplate", *_TEMPLATE),
-    (_VOLCANO, "Job"): ("spec", "[tasks]", "template"),
-}
-ACCEPTED: Final = (
-    "a Pod, Deployment, StatefulSet, DaemonSet, ReplicaSet, ReplicationController, PodTemplate, "
-    "Job or CronJob, or a Job of Volcano"
-)
 # By the YAML specification a line that begins so ends a document, even inside a scalar.
 _MARKER: Final = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 _MISMATCH: Final = re.compile(
@@ -61,6 +43,10 @@ class ManifestPod(Generic[P]):
     place: str  # in the manifest, such as "document 2: spec.template"
     sent: Json  # as the API server would send it to a hook
     pod: P  # the same, decoded
+    object: str = ""  # the place of the object that creates it, such as "document 2"
+    wanted: int = 1  # pods of this template at the same time
+    needed: int = 1  # of these, how many must run at the same time
+    together: int = 1  # how many pods of all templates of the object must
 
     @property
     def namespace(self) -> str:
@@ -69,21 +55,32 @@ class ManifestPod(Generic[P]):
 
 
 def pods_in(
-    text: str, kind: type[P], *, namespace: str = DEFAULT_NAMESPACE
+    text: str, kind: type[P], *, namespace: str = DEFAULT_NAMESPACE, needed: bool = True
 ) -> Loaded[tuple[ManifestPod[P], ...]] | Rejected:
     """Return the pods that the documents in *text* would make, one for each template.
 
     Each is decoded as the msgspec type *kind*; *namespace* is for objects that name none.
-    Documents of other kinds are skipped with a warning; a text without any pod is rejected.
+    Documents of other kinds are skipped with a warning; a text without any pod is rejected where
+    one is *needed*.
     """
     notes = Notes()
     pods = tuple(_manifest_pods(text, _Reading(kind=kind, namespace=namespace, notes=notes)))
     if notes.errors:
         return Rejected(tuple(notes.errors))
-    if not pods:
+    if not pods and needed:
         empty = Problem(path="manifest", what="no document found", accepted=ACCEPTED)
         return Rejected(tuple(notes.warnings) or (empty,))
     return Loaded(value=pods, warnings=tuple(notes.warnings))
+
+
+def first_pods(
+    text: str, kind: type[P], *, namespace: str, most: int
+) -> tuple[ManifestPod[P], ...]:
+    """Return at most the first *most* pods of :func:`pods_in`, none where one cannot be read."""
+    notes = Notes()
+    reading = _Reading(kind=kind, namespace=namespace, notes=notes)
+    pods = tuple(islice(_manifest_pods(text, reading), most))
+    return () if notes.errors else pods
 
 
 def apply_defaults(written: Json) -> Json:
@@ -192,12 +189,12 @@ def _of_kind(table: DocumentTable, place: str, reading: _Reading[P]) -> Iterator
         for index, item in enumerate(table.items("items")):
             yield from _objects(item, f"{place}: items[{index}]", reading)
         return
-    steps = _KINDS.get((version.rpartition("/")[0], kind))
-    if steps is None:
+    sites = template_sites(table, version.rpartition("/")[0], kind)
+    if sites is None:
         what = f"{quote(kind)} of {quote(version)} is not a kind that creates pods"
         table.notes.warning("", what, ACCEPTED)
     else:
-        yield from _of_owner(table, steps, place, reading=reading)
+        yield from _of_owner(table, sites, place, reading=reading)
 
 
 def _add_problems(own: Notes, place: str, notes: Notes) -> None:
@@ -209,16 +206,17 @@ def _add_problems(own: Notes, place: str, notes: Notes) -> None:
 
 
 def _of_owner(
-    owner: DocumentTable, steps: tuple[str, ...], place: str, *, reading: _Reading[P]
+    owner: DocumentTable, sites: Sequence[TemplateSite], place: str, *, reading: _Reading[P]
 ) -> Iterator[ManifestPod[P]]:
     metadata = DocumentTable.of(owner.values.get("metadata"), "metadata", owner.notes)
     generated = "name" not in metadata.values and "generateName" in metadata.values
     name = metadata.text("generateName" if generated else "name")
     namespace = metadata.text("namespace", reading.namespace)
-    for template in _templates(owner, steps):
+    for site in sites:
+        template = site.table
         own = template.values.get("metadata") or {}
         template_metadata = DocumentTable.of(own, template.at("metadata"), owner.notes).values
-        generated_name = {"generateName": f"{name}-"} if steps else {}
+        generated_name = {"generateName": f"{name}-"} if template is not owner else {}
         sent = apply_defaults(
             {
                 "apiVersion": "v1",
@@ -230,7 +228,17 @@ def _of_owner(
         pod = _convert(sent, template, reading.kind)
         if pod is not None:
             where = f"{place}: {template.path}" if template.path else place
-            yield ManifestPod(kind=owner.text("kind"), name=name, place=where, sent=sent, pod=pod)
+            yield ManifestPod(
+                kind=owner.text("kind"),
+                name=name,
+                place=where,
+                sent=sent,
+                pod=pod,
+                object=place,
+                wanted=site.wanted,
+                needed=site.needed,
+                together=site.together,
+            )
 
 
 def _spec(owner: DocumentTable, template: DocumentTable) -> Json:
@@ -238,7 +246,7 @@ def _spec(owner: DocumentTable, template: DocumentTable) -> Json:
     spec = DocumentTable.of(template.values.get("spec"), template.at("spec"), template.notes)
     spec.tables("containers", required=True)
     values = dict(spec.values)
-    volcano = owner.text("apiVersion").startswith(f"{_VOLCANO}/")
+    volcano = owner.text("apiVersion").startswith(f"{VOLCANO}/")
     if volcano and not values.get("schedulerName"):
         outer = DocumentTable.of(owner.values.get("spec"), "spec", owner.notes)
         values["schedulerName"] = outer.text("schedulerName", "volcano")
@@ -255,16 +263,3 @@ def _convert(sent: Json, template: DocumentTable, kind: type[P]) -> P | None:
         problem = explain_error(error, sent)
         template.notes.error(template.at(problem.path), problem.what, problem.accepted)
         return None
-
-
-def _templates(table: DocumentTable, steps: tuple[str, ...]) -> Iterator[DocumentTable]:
-    if not steps:
-        yield table
-        return
-    step, rest = steps[0], steps[1:]
-    if step.startswith("["):
-        inner = table.tables(step[1:-1], required=True)
-    else:
-        inner = (DocumentTable.of(table.values.get(step), table.at(step), table.notes),)
-    for inner_table in inner:
-        yield from _templates(inner_table, rest)

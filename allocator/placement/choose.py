@@ -151,7 +151,7 @@ def _verdict_and_findings(
     scope: _Scope, request: PodRequest, answers: Sequence[Candidate]
 ) -> tuple[FitVerdict, tuple[Finding, ...]]:
     """Say whether *request* would fit if nothing else ran, and what to do either way."""
-    empty = replace(scope, nodes=tuple(map(_empty_node, scope.nodes)))
+    empty = replace(scope, nodes=tuple(map(empty_node, scope.nodes)))
     if best(empty.search(request), request) is not None:
         return FitVerdict.NOT_NOW, (_advice(scope, request, answers, later=True),)
     verdict = FitVerdict.NEVER if scope.known else FitVerdict.NOT_NOW
@@ -162,7 +162,7 @@ def _verdict_and_findings(
     return verdict, stable or (_advice(empty, request, answers, later=False),)
 
 
-def _empty_node(node: Node) -> Node:
+def empty_node(node: Node) -> Node:
     """Return *node* as it would be with nothing running and nothing broken."""
     empty = tuple(
         replace(gpu, healthy=True, foreign=NO_MEMORY, grants=(), instances=()) for gpu in node.gpus

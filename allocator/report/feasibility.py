@@ -14,9 +14,10 @@ from allocator.model.allocation import Grant
 from allocator.model.gpu import Gpu, Node, Snapshot
 from allocator.model.request import Mode, PodRequest
 from allocator.placement import choose as choosing
-from allocator.placement.choose import Choice, FitVerdict, PlacementPolicy, choose
+from allocator.placement.choose import Choice, FitVerdict, PlacementPolicy, choose, in_mode
 from allocator.placement.fleet import snapshot_of
 from allocator.placement.refusals import vocabulary_of
+from allocator.report.copies import ONE_POD, Copies, CopyCount, place_copies
 
 MOST_GPUS: Final = 16  # in one machine
 
@@ -152,24 +153,54 @@ class Feasibility:
 
     choice: Choice
     verdict: FeasibilityVerdict
-    devices: tuple[GrantedDevice, ...] = ()
+    devices: tuple[GrantedDevice, ...] = ()  # of one pod
     options: tuple[Remedy, ...] = ()
+    copies: CopyCount
+    left: Snapshot  # what the pods that fit leave of the fleet
 
 
-def outlook(request: PodRequest, search: FleetSearch, *, refused: bool = False) -> Feasibility:
-    """Look for a place for *request*; *refused* says that admission would not let it in.
+def outlook(
+    request: PodRequest, search: FleetSearch, *, refused: bool = False, copies: Copies = ONE_POD
+) -> Feasibility:
+    """Look for places for *request*; *refused* says that admission would not let it in.
 
     That no GPU could ever serve it is the graver news, so it is told even then.
     """
     choice = search(request)
     verdict = _verdict(choice, refused=refused)
-    wanting = verdict in (FeasibilityVerdict.NOT_NOW, FeasibilityVerdict.NEVER)
-    return Feasibility(
+    count, left = CopyCount(asked=copies), search.snapshot
+    if choice.assignment is not None and copies.wanted and not refused:
+        count, left = place_copies(
+            in_mode(request, search.mode),
+            search.snapshot,
+            search.policy,
+            copies=copies,
+            first=choice.assignment.node,
+        )
+    found = Feasibility(
         choice=choice,
         verdict=verdict,
         devices=tuple(_devices(choice, search.snapshot)),
-        options=tuple(remedies(request, choice, search)) if wanting else (),
+        copies=count,
+        left=left,
     )
+    if verdict is FeasibilityVerdict.FITS and count.is_short:
+        return too_few(found)
+    wanting = verdict in (FeasibilityVerdict.NOT_NOW, FeasibilityVerdict.NEVER)
+    return replace(found, options=tuple(remedies(request, choice, search)) if wanting else ())
+
+
+def too_few(found: Feasibility) -> Feasibility:
+    """Return *found*, a pod that fits, for more pods than fit at the same time."""
+    ever, fitting = found.copies.ever, found.copies.fitting
+    if ever is not None:
+        text = f"ask for at most {ever} at the same time; more never fit these GPUs"
+        verdict = FeasibilityVerdict.NEVER
+    else:
+        text = f"ask for at most {fitting} at the same time; so many fit now"
+        verdict = FeasibilityVerdict.NOT_NOW
+    options = (Remedy(OptionKind.SHRINK, text),)
+    return replace(found, verdict=verdict, options=options)
 
 
 def exit_code(verdicts: Iterable[FeasibilityVerdict]) -> int:

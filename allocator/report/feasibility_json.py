@@ -23,6 +23,20 @@ def outlook_document(feasibility: Feasibility | None) -> dict[str, Any]:
     }
 
 
+def copies_document(feasibility: Feasibility | None) -> dict[str, Any] | None:
+    """Return how many pods are wanted, needed and fit, and how many each node would take."""
+    if feasibility is None:
+        return None
+    copies = feasibility.copies
+    return {
+        "wanted": copies.asked.wanted,
+        "needed": copies.asked.needed,
+        "fitting": copies.fitting,
+        "ever": copies.ever,
+        "nodes": [{"name": name, "pods": number} for name, number in copies.nodes.items()],
+    }
+
+
 def choice_document(choice: ModeChoice | None) -> dict[str, Any]:
     """Return the mode that a pod leaves admission with, and why; ``None`` is no mode at all."""
     return {

@@ -9,6 +9,7 @@ from allocator.model.request import ContainerRequest, Mode, PodRequest, Stage
 from allocator.model.untrusted import escaped
 from allocator.placement.choose import Choice
 from allocator.placement.mode import explain_mode
+from allocator.report.copies import CopyCount
 from allocator.report.feasibility import Feasibility, FeasibilityVerdict, GrantedDevice, OptionKind
 from allocator.report.terminal_lines import Line, ListLine, TextSpan, Tone, counted, row
 
@@ -19,6 +20,7 @@ WORDS: Final = {
     FeasibilityVerdict.NEVER: ("NEVER FITS", Tone.BAD),
     FeasibilityVerdict.REFUSED: ("REFUSED", Tone.BAD),
 }
+_MOST_NODES: Final = 8  # named of those that take the pods of one template
 _MOST_GROUPS: Final = 16  # of GPUs that answered alike
 _SOURCES: Final = {
     ModeSource.NAMED: "named by the pod",
@@ -82,11 +84,26 @@ def placement_lines(
         return
     for number, device in enumerate(feasibility.devices):
         yield from row("" if number else "now", seat(device), Tone.GOOD)
+    yield from _copy_lines(feasibility.copies)
     assignment = choice.assignment
     if choice.rule and given is not None and assignment and assignment.mode is not given:
         yield from row("", f"because {choice.rule}")
     for finding in () if is_repeated(feasibility, refusal) else choice.findings:
         yield from row("missing", f"{finding.place}: {finding.what}", Tone.WARN)
+
+
+def _copy_lines(copies: CopyCount) -> Iterator[Line]:
+    """Yield how many pods fit, where more than one is wanted and the first one fits."""
+    asked = copies.asked
+    if asked.wanted == 1 or not copies.fitting:
+        return
+    whose = f"{copies.running} of {asked.wanted} pods fit at the same time"
+    shown = [f"{number} on {node}" for node, number in list(copies.nodes.items())[:_MOST_NODES]]
+    more = len(copies.nodes) - len(shown)
+    where = ", ".join([*shown, f"the others on {more} more nodes"] if more else shown)
+    least = "" if asked.needed == asked.wanted else f"; {asked.needed} must run at the same time"
+    tone = Tone.WARN if copies.is_short else Tone.GOOD
+    yield from row("pods", f"{whose}: {where}{least}", tone)
 
 
 def remedy_lines(feasibility: Feasibility, *, refusal: str = "") -> Iterator[Line]:

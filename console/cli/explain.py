@@ -1,21 +1,21 @@
-"""The answers of ``why`` and ``fit``: gather, decide, print."""
+"""The answers of ``why``, ``fit`` and ``export``: gather, decide, print."""
 
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from allocator.cli.files import display_name, pods_of, read
+from allocator.cli.files import Streams, pods_of_all
 from allocator.cli.terminal import show
-from allocator.config.manifest import ManifestPod
-from allocator.config.settings import Prefer
+from allocator.config.fleet_document import fleet_document
 from allocator.report.feasibility import exit_code
-from allocator.report.terminal_lines import Line
+from allocator.report.terminal_lines import Line, inert
+from allocator.report.together import PodOfFile
 from console.cli.session import CommandSession, QuestionError
 from console.cluster.pod import PodView
 from console.cluster.reader_client import ClusterReader, NamespaceView
 from console.cluster.snapshot import ClusterView
-from console.cluster.workload import Workload, WorkloadKind, parse_target
+from console.cluster.workload import WorkloadKind, parse_target
 from console.cluster.workload_client import workload
 from console.explain import fit as fits
 from console.explain import why_text, workload_why
@@ -102,24 +102,18 @@ async def _workload(
     ]
     # Without the ledgers every pod would seem never to fit.
     templates = () if site.blind else resolved.templates
+    pods = [PodOfFile(file="", number=0, made=made) for made in templates]
+    answers = fits.fit_all(pods, site, prefers={namespace: namespace_view.prefer})
     return WorkloadWhy(
         workload=resolved,
         now=site.now,
         groups=groups,
         explained=tuple(explained_groups),
         fits=tuple(
-            _template_fit(made, resolved, site=site, prefer=namespace_view.prefer)
-            for made in templates
+            answer if resolved.refusal is None else refused_fit(answer, resolved.refusal.text)
+            for _, answer in answers
         ),
     )
-
-
-def _template_fit(
-    made: ManifestPod[PodView], resolved: Workload, *, site: ClusterView, prefer: Prefer | None
-) -> Fit:
-    """Return what would become of a pod of a template; one that was refused never fits."""
-    answer = fits.fit(made, site, prefer=prefer)
-    return answer if resolved.refusal is None else refused_fit(answer, resolved.refusal.text)
 
 
 async def fit(
@@ -127,18 +121,13 @@ async def fit(
 ) -> int:
     """Print whether the pods of *files* would fit, and return the exit code that says so."""
     default = question.namespace or reader.cluster.namespace
-    pods = [
-        (display_name(file), made)
-        for file in files
-        for made in pods_of(
-            file, read(file, sys.stdin.buffer), PodView, namespace=default, errors=session.errors
-        )
-    ]
+    streams = Streams(input=sys.stdin.buffer, output=session.output, errors=session.errors)
+    pods = pods_of_all(files, PodView, streams, namespace=default)
     site = await reader.site()
     prefers = {
-        name: (await reader.namespace(name)).prefer for name in {made.namespace for _, made in pods}
+        name: (await reader.namespace(name)).prefer for name in {pod.made.namespace for pod in pods}
     }
-    answers = [(file, fits.fit(made, site, prefer=prefers[made.namespace])) for file, made in pods]
+    answers = fits.fit_all(pods, site, prefers=prefers)
     return _print_fit(session, answers, question)
 
 
@@ -155,6 +144,18 @@ async def fit_amounts(
     prefer = (await reader.namespace(namespace)).prefer
     answer = fit_of(amounts.request, imagined_pod(namespace), site, prefer=prefer)
     return _print_fit(session, [("", answer)], question)
+
+
+async def export_fleet(reader: ClusterReader, session: CommandSession, output: OutputFormat) -> int:
+    """Print the nodes as a fleet file, and warn of those that it has no words for."""
+    site = await reader.site()
+    fleet = fleet_document(site.node(name) for name in site.ledgers)
+    for sentence in fleet.left_out:
+        session.warn(inert(sentence))
+    if not fleet.content["nodes"]:
+        raise QuestionError("no GPU is known here; accepted: a cluster whose nodes report GPUs")
+    session.print([document(fleet.content, output)])
+    return 0
 
 
 def _print_fit(

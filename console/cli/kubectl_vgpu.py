@@ -26,6 +26,7 @@ class PluginCommands(LazyGroup):
                 _QUESTIONS, "Explain a pod: what is missing, what would help, and what it got."
             ),
             "fit": CommandPlace(_QUESTIONS, "Say whether pods would fit now; nothing is created."),
+            "export": CommandPlace(_QUESTIONS, "Write files for other commands."),
         }
     )
 

@@ -1,4 +1,4 @@
-"""The commands that answer a question: ``why`` and ``fit``."""
+"""The commands that answer a question: ``why``, ``fit`` and ``export``."""
 
 from typing import Final, Unpack
 
@@ -6,11 +6,12 @@ import click
 
 from console.cli import explain
 from console.cli.explain import AnswerOptions
+from console.cli.groups import OptionsFirst
 from console.cli.options import AmountOptions, amounts, amounts_of, document, with_session
 from console.cli.session import CommandSession
 from console.get.listing import OutputFormat
 
-FILE_HELP: Final = "manifest, or - for standard input; repeatable"
+FILE_HELP: Final = "manifest, folder, or - for standard input; repeatable"
 
 
 @click.command("why")
@@ -55,3 +56,20 @@ def fit(
             lambda reader: explain.fit_amounts(reader, session, wanted, question=question)
         )
     return session.run(lambda reader: explain.fit(reader, session, files, question=question))
+
+
+@click.group("export", cls=OptionsFirst)
+def export() -> None:
+    """Write files for other commands."""
+
+
+@export.command("fleet")
+@document
+@with_session
+def export_fleet(session: CommandSession, *, output: str | None) -> int:
+    """Write the GPUs of the cluster as a fleet file for `vgpu plan --fleet`: YAML, or JSON.
+
+    It has the names of nodes, models and amounts; no pods, namespaces or UUIDs.
+    """
+    form = OutputFormat(output or OutputFormat.YAML)
+    return session.run(lambda reader: explain.export_fleet(reader, session, form))

@@ -1,15 +1,17 @@
 """Fit: whether pods of a manifest would fit now, as a decision, as lines and as a document."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from allocator.config.manifest import ManifestPod
 from allocator.config.settings import Prefer
 from allocator.model.decision import Finding, Findings, ModeChoice, ModeSource
+from allocator.model.gpu import Snapshot
 from allocator.model.request import PodRequest
 from allocator.placement.mode import choose_mode
 from allocator.report import feasibility_text
+from allocator.report.copies import Copies
 from allocator.report.feasibility import (
     Feasibility,
     FeasibilityVerdict,
@@ -19,11 +21,13 @@ from allocator.report.feasibility import (
 )
 from allocator.report.feasibility_json import (
     choice_document,
+    copies_document,
     finding_document,
     outlook_document,
     request_document,
 )
 from allocator.report.terminal_lines import Line, Tone, heading, row
+from allocator.report.together import PodOfFile, judge_all
 from allocator.request.admitted import admitted_request
 from console.cluster.pod import PodView, request_of
 from console.cluster.snapshot import ClusterView
@@ -55,10 +59,28 @@ def refused_fit(answer: Fit, refusal: str) -> Fit:
     return replace(answer, verdict=verdict, outlook=outlook, refusal=refusal)
 
 
+def fit_all(
+    pods: Iterable[PodOfFile[PodView]], site: ClusterView, *, prefers: Mapping[str, Prefer | None]
+) -> list[tuple[str, Fit]]:
+    """Return the file and the answer of each pod; the pods of one object share the GPUs.
+
+    *prefers* has the preference of each namespace.
+    """
+    return judge_all(
+        pods,
+        lambda made, left: fit(made, site, prefer=prefers[made.namespace], left=left),
+        lambda found, outlook: replace(found, outlook=outlook, verdict=outlook.verdict),
+    )
+
+
 def fit(
-    manifest_pod: ManifestPod[PodView], site: ClusterView, *, prefer: Prefer | None = None
+    manifest_pod: ManifestPod[PodView],
+    site: ClusterView,
+    *,
+    prefer: Prefer | None = None,
+    left: Snapshot | None = None,
 ) -> Fit:
-    """Return what would become of a pod of a manifest."""
+    """Return what would become of the pods of one template; *left* as for :func:`fit_of`."""
     vocabularies = site.configuration.vocabularies
     request = request_of(manifest_pod.pod, vocabularies)
     if request is None:
@@ -68,7 +90,7 @@ def fit(
             manifest_pod=manifest_pod, verdict=FeasibilityVerdict.REFUSED, findings=request.all
         )
     admitted = admitted_request(manifest_pod.pod.annotations, request, vocabularies)
-    return fit_of(admitted.request, manifest_pod, site, prefer=prefer)
+    return fit_of(admitted.request, manifest_pod, site, prefer=prefer, left=left)
 
 
 def fit_of(
@@ -77,8 +99,12 @@ def fit_of(
     site: ClusterView,
     *,
     prefer: Prefer | None = None,
+    left: Snapshot | None = None,
 ) -> Fit:
-    """Choose the mode as at CREATE, then search for a node among what is free now."""
+    """Choose the mode as at CREATE, then search for nodes among what is free now.
+
+    *left* is what other pods of the same object leave of it.
+    """
     snapshot = site.snapshot()
     outcome = choose_mode(request, snapshot, settings=site.configuration.settings, prefer=prefer)
     decision = outcome.decision
@@ -86,11 +112,12 @@ def fit_of(
     findings = decision.all if isinstance(decision, Findings) else ()
     final = choice is not None and choice.source is not ModeSource.BEST
     search = FleetSearch(
-        snapshot=snapshot,
+        snapshot=left or snapshot,
         mode=choice.mode if choice is not None and final else None,
         policy=site.configuration.policy_for(prefer),
     )
-    feasibility = outlook(outcome.request, search, refused=bool(findings))
+    copies = Copies(wanted=manifest_pod.wanted, needed=manifest_pod.needed)
+    feasibility = outlook(outcome.request, search, refused=bool(findings), copies=copies)
     return Fit(
         manifest_pod=manifest_pod,
         verdict=feasibility.verdict,
@@ -168,4 +195,5 @@ def pod_document(file: str, answer: Fit) -> dict[str, Any]:
             "warnings": list(answer.warnings),
         },
         **outlook_document(answer.outlook),
+        "copies": copies_document(answer.outlook),
     }

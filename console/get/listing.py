@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import msgspec
 import orjson
-import yaml
 
+from allocator.report.document_text import document_text
 from console.get.table import csv_line, sort_key, table
 
 API_VERSION: Final = "vgpu-admission.io/v1alpha1"
@@ -92,7 +92,4 @@ def _value(value: object) -> str:
 
 def document(content: dict[str, Any], output: OutputFormat) -> str:
     """Return *content* as JSON or YAML, without a line break at the end."""
-    if output is OutputFormat.YAML:
-        plain = orjson.loads(orjson.dumps(content))  # YAML knows no enums, and tags tuples
-        return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True).rstrip("\n")
-    return orjson.dumps(content, option=orjson.OPT_INDENT_2).decode()
+    return document_text(content, yaml=output is OutputFormat.YAML)

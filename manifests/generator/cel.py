@@ -27,16 +27,16 @@ def is_ours(variable: str) -> str:
     return " || ".join(parts)
 
 
-def asks_for_vgpu() -> str:
-    """Return the condition that a container asks for vGPU.
+def asks_for_vgpu(spec: str = "object.spec") -> str:
+    """Return the condition that a container of the pod *spec* asks for vGPU.
 
     Limits suffice, because the API server refuses an extended resource that is only requested;
     and it admits no resources on ephemeral containers or on the pod itself. The type checker
     of policies knows no map of quantities, hence ``dyn``.
     """
     return (
-        "(dyn(object.spec.containers) + "
-        "(has(object.spec.initContainers) ? dyn(object.spec.initContainers) : []))\n"
+        f"(dyn({spec}.containers) + "
+        f"(has({spec}.initContainers) ? dyn({spec}.initContainers) : []))\n"
         "  .exists(c, has(c.resources) && has(c.resources.limits) &&\n"
         f"    c.resources.limits.exists(r, {is_ours('r')}))"
     )
@@ -45,3 +45,27 @@ def asks_for_vgpu() -> str:
 def asks_for_none() -> str:
     """Return the opposite condition, so that each pod matches exactly one hook."""
     return f"!({asks_for_vgpu()})"
+
+
+def makes_vgpu_pods() -> str:
+    """Return the condition that a pod template of a workload asks for vGPU.
+
+    Volcano's jobs have a template for each task, CronJobs have it in that of their Jobs. Where a
+    part is missing, the condition is an error, and the API server skips the hook.
+    """
+    asking = asks_for_vgpu("t.spec")
+    return (
+        "(has(object.spec.tasks) ? dyn(object.spec.tasks.map(k, dyn(k.template))) :\n"
+        "  has(object.spec.jobTemplate) ? dyn([object.spec.jobTemplate.spec.template]) :\n"
+        "  dyn([object.spec.template]))\n"
+        f"  .exists(t, {asking})"
+    )
+
+
+def changes_pods() -> str:
+    """Return the condition that a workload is new or its spec changed.
+
+    Controllers write annotations and finalizers, and nobody reads what they are warned of. The
+    ``generation`` of a Deployment counts changes of its annotations, too.
+    """
+    return "request.operation == 'CREATE' || object.spec != oldObject.spec"

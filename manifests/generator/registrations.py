@@ -4,13 +4,20 @@ A pod that asks for vGPU may not start without us (``Fail``); any other pod must
 we are there or not (``Ignore``). The same goes for debugging a running pod: an ephemeral
 container that names all devices would see every GPU of a node that a vGPU pod runs on. A Binding
 does not say what its pod asks for, so without us nothing is bound in namespaces that opted in.
+A workload is never held up: whoever applies one is warned where its pods will be refused, and it is
+created whether we are there or not.
 """
 
 import base64
 from dataclasses import dataclass, replace
 from typing import Final
 
-from manifests.generator.cel import asks_for_none, asks_for_vgpu
+from manifests.generator.cel import (
+    asks_for_none,
+    asks_for_vgpu,
+    changes_pods,
+    makes_vgpu_pods,
+)
 from manifests.generator.names import (
     DOMAIN,
     NAMESPACE,
@@ -63,6 +70,12 @@ MUTATING: Final = (
         seconds=5,
     ),
 )
+WORKLOADS: Final = (
+    ("apps", "v1", ("deployments", "statefulsets", "daemonsets")),
+    ("batch", "v1", ("jobs", "cronjobs")),
+    ("batch.volcano.sh", "v1alpha1", ("jobs",)),
+)
+WORKLOADS_SECONDS: Final = 2  # a person waits for it
 VALIDATING: Final = (
     Hook(
         name="pods.validate",
@@ -84,6 +97,7 @@ def registrations(*, url: str | None = None, ca_bundle: bytes | None = None) -> 
     """
     mutating = [_entry(hook, url, ca_bundle) for hook in MUTATING]
     validating = [_entry(hook, url, ca_bundle) for hook in VALIDATING]
+    validating.append(_workloads_entry(url, ca_bundle))
     for hook, entry in zip(MUTATING, mutating, strict=True):
         # An injector that runs after us may add a container; nobody adds to a Binding.
         entry["reinvocationPolicy"] = "Never" if hook.asking is None else "IfNeeded"
@@ -106,15 +120,7 @@ def _entry(hook: Hook, url: str | None, ca_bundle: bytes | None) -> Json:
     return {
         "name": f"{hook.name}.{DOMAIN}",
         "clientConfig": _client(hook.path, url, ca_bundle),
-        "rules": [
-            {
-                "apiGroups": [""],
-                "apiVersions": ["v1"],
-                "operations": [hook.operation],
-                "resources": list(hook.resources),
-                "scope": "Namespaced",
-            }
-        ],
+        "rules": [_rule(("", "v1", hook.resources), hook.operation)],
         "namespaceSelector": _opt_in_selector(),
         **_conditions(hook),
         "matchPolicy": "Equivalent",
@@ -122,6 +128,36 @@ def _entry(hook: Hook, url: str | None, ca_bundle: bytes | None) -> Json:
         "timeoutSeconds": hook.seconds,
         "sideEffects": "NoneOnDryRun",  # decisions are recorded, those of a dry run are not
         "admissionReviewVersions": ["v1"],
+    }
+
+
+def _workloads_entry(url: str | None, ca_bundle: bytes | None) -> Json:
+    """Return the hook that warns whoever applies a workload, and never refuses one."""
+    conditions = {"makes-vgpu-pods": makes_vgpu_pods(), "changes-pods": changes_pods()}
+    return {
+        "name": f"workloads.{DOMAIN}",
+        "clientConfig": _client("/validate/workloads", url, ca_bundle),
+        "rules": [_rule(rule, "CREATE", "UPDATE") for rule in WORKLOADS],
+        "namespaceSelector": _opt_in_selector(),
+        "matchConditions": [
+            {"name": name, "expression": expression} for name, expression in conditions.items()
+        ],
+        "matchPolicy": "Equivalent",
+        "failurePolicy": "Ignore",
+        "timeoutSeconds": WORKLOADS_SECONDS,
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+
+
+def _rule(rule: tuple[str, str, tuple[str, ...]], *operations: str) -> Json:
+    group, version, resources = rule
+    return {
+        "apiGroups": [group],
+        "apiVersions": [version],
+        "operations": list(operations),
+        "resources": list(resources),
+        "scope": "Namespaced",
     }
 
 

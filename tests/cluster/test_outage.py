@@ -84,6 +84,19 @@ def test_only_who_asks_waits_for_us(site: Installation, bereft: str) -> None:
     assert "env" not in elsewhere["spec"]["containers"][0]
 
 
+def test_workloads_are_created_without_us(site: Installation, bereft: str) -> None:
+    """Whoever applies one would have read a warning at most, so nobody waits for it."""
+    labels = {"app": "w"}
+    template = {"metadata": {"labels": labels}, "spec": named("w", asks=True)["spec"]}
+    spec = {"selector": {"matchLabels": labels}, "template": template}
+    path = f"/apis/apps/v1/namespaces/{bereft}/deployments"
+
+    found = site.api.create(path, {"metadata": {"name": "w"}, "spec": spec})
+
+    assert found.body["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]
+    assert found.warnings == ()
+
+
 def test_the_life_of_admitted_pods_goes_on(site: Installation, bereft: str) -> None:
     """They are labelled, finalized and deleted as if we were there."""
     path = f"{PODS.format(bereft)}/vgpu"

@@ -1,145 +1,144 @@
-"""Pods that controllers make, and settings that change while they do."""
-
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+"""Workloads on a real API server: whoever applies one that never fits reads why at once."""
 
 import pytest
 import yaml
 
-from tests.builders.model import T4, nodes_of
-from tests.builders.pods import MEMORY, MODE, NUMBER, container, pod, variables
-from tests.cluster.api import Json, wait_for
-from tests.cluster.control_plane import Settings
-from tests.cluster.installation import PODS, Installation, installation
-from tests.cluster.site import MANIFESTS
+from tests.builders.pods import MEMORY, Json, container
+from tests.cluster.api import APPLY, wait_for
+from tests.cluster.installation import Installation
 
-BATCH, APPS = "/apis/batch/v1", "/apis/apps/v1"
-GOLDEN = MANIFESTS.parent / "tests/golden/volcano/device-config-a.yaml"
-TOO_MUCH = pod(container(limits={NUMBER: 1, MEMORY: 90000}))
-SHORT = (
-    'container "main": asks for 90000 MiB on one GPU; the largest has 15360; ask for at most 15360'
-)
-
-
-@pytest.fixture(scope="module")
-def site(
-    programs: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Installation]:
-    """Yield an installation with controllers and one kind of GPU."""
-    folder = tmp_path_factory.mktemp("workloads")
-    with installation(programs, folder, settings=Settings(controllers=True)) as found:
-        found.add_node(nodes_of(2, T4, name="t4"))
-        found.wait_for_models("T4")
-        yield found
-
-
-@pytest.fixture
-def team(site: Installation) -> str:
-    """Return a namespace that opted in."""
-    return site.namespace()
+VOLCANO = "batch.volcano.sh"
+MATCHED = {"app": "w"}
+CRD = f"""
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: jobs.{VOLCANO}
+spec:
+  group: {VOLCANO}
+  names:
+    kind: Job
+    plural: jobs
+  scope: Namespaced
+  versions:
+  - name: v1alpha1
+    served: true
+    storage: true
+    subresources:
+      status: {{}}
+    schema:
+      openAPIV3Schema:
+        type: object
+        x-kubernetes-preserve-unknown-fields: true
+"""
 
 
-@pytest.fixture
-def closed(site: Installation, team: str) -> Iterator[str]:
-    """Return that namespace while the settings declare that there are no other GPUs."""
-    site.configure("fleet: closed")
-    wait_for(lambda: site.first.obeys("fleet: closed"))
-    yield team
-    site.configure("")
-    wait_for(lambda: site.first.obeys(""))
+def template(memory: int | None, *, restart: str = "Always") -> Json:
+    limits = {} if memory is None else {MEMORY: memory}
+    spec = {"containers": [container(limits=limits, image="none")], "restartPolicy": restart}
+    return {"metadata": {"labels": MATCHED}, "spec": spec}
 
 
-def controlled(kind: str, written: Json) -> Json:
-    """Return a controller's object that makes one pod like *written*."""
-    labels = {"app": "demo"}
-    template = {"metadata": {"labels": labels}, "spec": written["spec"]}
-    spec: Json = {"template": template}
-    if kind == "Job":
-        template["spec"] = {**written["spec"], "restartPolicy": "Never"}
-    else:
-        spec |= {"replicas": 1, "selector": {"matchLabels": labels}}
-    return {"metadata": {"name": "demo"}, "spec": spec}
+def deployment(memory: int | None, **spec: object) -> Json:
+    selected = {"selector": {"matchLabels": MATCHED}, "template": template(memory)}
+    meta = {"metadata": {"name": "w"}, "spec": {**selected, **spec}}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", **meta}
 
 
-@pytest.mark.parametrize(
-    ("collection", "kind", "maker"),
-    [
-        pytest.param(f"{APPS}/namespaces/{{}}/deployments", "Deployment", "ReplicaSet", id="web"),
-        pytest.param(f"{BATCH}/namespaces/{{}}/jobs", "Job", "Job", id="batch"),
-    ],
-)
-def test_what_a_controller_makes_is_rewritten(
-    site: Installation, team: str, *, collection: str, kind: str, maker: str
-) -> None:
-    """The template stays as it was written; each pod of it is decided about when it is made."""
-    path = collection.format(team)
-    site.api.create(path, controlled(kind, pod(annotations=None)))
-
-    (found,) = wait_for(lambda: site.api.get(PODS.format(team))["items"])
-    template = site.api.get(f"{path}/demo")["spec"]["template"]["spec"]["containers"][0]
-    (record,) = wait_for(lambda: confirmed(site, team))
-    assert found["metadata"]["ownerReferences"][0]["kind"] == maker
-    assert found["metadata"]["annotations"][MODE] == "hami-core"
-    assert variables(found)["CUDA_DEVICE_MEMORY_LIMIT_0"] == "3000m"
-    assert "env" not in template
-    assert record["name"] == found["metadata"]["name"]
-    assert record["owners"][0]["kind"] == maker
+def job(memory: int | None) -> Json:
+    return {"spec": {"template": template(memory, restart="Never")}}
 
 
-def confirmed(site: Installation, namespace: str) -> list[Json]:
-    return [
-        line
-        for line in site.first.records()
-        if line["event"] == "confirmed" and line["namespace"] == namespace
-    ]
+def shapes(memory: int | None) -> dict[str, Json]:
+    """Return a workload of each kind, by the path of its collection."""
+    selected = deployment(memory)["spec"]
+    named = {"metadata": {"name": "w"}}
+    cron = {"schedule": "0 0 * * *", "jobTemplate": job(memory)}
+    tasks = {"tasks": [{"replicas": 2, "template": template(memory)}]}
+    volcano = {"apiVersion": f"{VOLCANO}/v1alpha1", "kind": "Job"}
+    return {
+        "apps/v1/deployments": deployment(memory),
+        "apps/v1/statefulsets": {**named, "spec": {**selected, "serviceName": "w"}},
+        "apps/v1/daemonsets": {**named, "spec": selected},
+        "batch/v1/jobs": {**named, **job(memory)},
+        "batch/v1/cronjobs": {**named, "spec": cron},
+        f"{VOLCANO}/v1alpha1/jobs": {**volcano, **named, "spec": tasks},
+    }
 
 
-def test_the_owner_is_told_why(site: Installation, closed: str) -> None:
-    """One Event that counts: retries of one ReplicaSet are refused in the same words."""
-    path = f"{APPS}/namespaces/{closed}/deployments"
-    site.api.create(path, controlled("Deployment", TOO_MUCH))
-
-    def told() -> list[Json]:
-        events = site.api.get(f"/api/v1/namespaces/{closed}/events")["items"]
-        return [e for e in events if e["reason"] == "FailedCreate" and e["count"] > 1]
-
-    (event,) = wait_for(told)
-    told_by = 'Error creating: admission webhook "pods.vgpu-admission.io" denied the request: '
-    assert event["involvedObject"]["kind"] == "ReplicaSet"
-    assert event["message"].startswith(f"{told_by}{SHORT}")
-    assert "[GpuMemoryShort " in event["message"]
-    assert site.api.get(PODS.format(closed))["items"] == []
+def collection(path: str, namespace: str) -> str:
+    group, version, plural = path.split("/")
+    return f"/apis/{group}/{version}/namespaces/{namespace}/{plural}"
 
 
-def test_settings_that_cannot_be_used_change_nothing(site: Installation, closed: str) -> None:
-    """The last good ones stay in force, and the log says what is wrong with the new."""
-    site.configure("fleet: perhaps")
-
-    (line,) = wait_for(
-        lambda: [
-            x for x in site.first.lines() if x["event"] == "settings rejected, previous ones kept"
-        ]
+@pytest.fixture(scope="module", autouse=True)
+def volcano(gpu_site: Installation) -> None:
+    """Serve jobs as Volcano does, for the registration to match."""
+    gpu_site.api.request(
+        "POST",
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+        yaml.safe_load(CRD),
     )
-    assert "Invalid enum value 'perhaps' - at `$.fleet`" in line["why"]
-    assert SHORT in site.refusal(closed, TOO_MUCH)
+    wait_for(lambda: gpu_site.api.get(f"/apis/{VOLCANO}/v1alpha1"))
 
 
-def test_volcanos_configuration_is_obeyed(site: Installation, team: str) -> None:
-    """Its unit of memory is taken up while running, and a broken change of it is not."""
-    text = yaml.safe_load(GOLDEN.read_text())
-    text["nvidia"]["gpuMemoryFactor"] = 1024
-    name = {"name": "volcano-vgpu-device-config"}
-    path = "/api/v1/namespaces/kube-system/configmaps"
-    asks = pod(container(limits={NUMBER: 1, MEMORY: 3}), annotations={MODE: "hami-core"})
+def counted(site: Installation, result: str) -> float:
+    return site.first.metric(f'vgpu_workload_reviews_total{{result="{result}"}}')
 
-    def limit() -> str:
-        found = variables(site.create(team, asks, dryRun="All").body)
-        return str(found["CUDA_DEVICE_MEMORY_LIMIT_0"])
 
-    site.api.create(path, {"metadata": name, "data": {"device-config.yaml": yaml.dump(text)}})
-    wait_for(lambda: limit() == "3072m")
-    broken = {"data": {"device-config.yaml": "nvidia: ["}}
-    site.api.patch(f"{path}/{name['name']}", broken)
+@pytest.mark.parametrize("path", shapes(None))
+def test_who_applies_a_workload_that_never_fits_reads_why(
+    gpu_site: Installation, opted_in: str, path: str
+) -> None:
+    """It is created all the same, and as it was written."""
+    before = counted(gpu_site, "warned")
 
-    wait_for(lambda: [x for x in site.first.lines() if "previous one kept" in x["event"]])
-    assert limit() == "3072m"
+    reply = gpu_site.api.create(collection(path, opted_in), shapes(90000)[path])
+
+    (warning,) = (text for text in reply.warnings if text.startswith("vgpu: "))
+    assert 'container "main": asks for 90000 MiB on one GPU; the largest has' in warning
+    assert warning.endswith("[GpuMemoryShort]")
+    assert len(warning) <= 256
+    assert "vgpu-admission.io" not in str(reply.body["spec"])
+    assert counted(gpu_site, "warned") == before + 1
+
+
+@pytest.mark.parametrize("path", shapes(None))
+@pytest.mark.parametrize("memory", [None, 3000])
+def test_nothing_is_said_about_one_that_fits(
+    gpu_site: Installation, opted_in: str, path: str, *, memory: int | None
+) -> None:
+    """A workload that asks for no GPU is not even sent to us."""
+    before = counted(gpu_site, "silent")
+
+    reply = gpu_site.api.create(collection(path, opted_in), shapes(memory)[path])
+
+    assert reply.warnings == ()
+    assert counted(gpu_site, "silent") == before + (memory is not None)
+
+
+def test_only_a_change_of_its_spec_is_judged_again(gpu_site: Installation, opted_in: str) -> None:
+    """What controllers annotate is nobody's to be warned of."""
+    path = collection("apps/v1/deployments", opted_in)
+    gpu_site.api.create(path, deployment(3000))
+
+    noted = gpu_site.api.patch(f"{path}/w", {"metadata": {"annotations": {"a": "b"}}})
+    changed = gpu_site.api.patch(f"{path}/w", deployment(90000), kind=APPLY)
+    again = gpu_site.api.patch(f"{path}/w", {"metadata": {"annotations": {"a": "c"}}})
+    scaled = gpu_site.api.patch(f"{path}/w", {"spec": {"replicas": 3}}, dryRun="All")
+
+    assert [len(reply.warnings) for reply in (noted, changed, again, scaled)] == [0, 1, 0, 1]
+
+
+def test_namespaces_that_did_not_opt_in_hear_nothing(gpu_site: Installation) -> None:
+    """Nor does ours decide about their pods."""
+    elsewhere = gpu_site.namespace({})
+
+    reply = gpu_site.api.create(collection("apps/v1/deployments", elsewhere), deployment(90000))
+
+    assert [text for text in reply.warnings if text.startswith("vgpu: ")] == []
+
+
+def test_the_certificate_reaches_this_registration(gpu_site: Installation) -> None:
+    """Without it the API server could not call us, and nobody would notice."""
+    assert len(gpu_site.bundles()) == 1

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final, assert_never
 
-from allocator.model.decision import Reason
+from allocator.model.decision import Findings, Reason
 from webhook.admission.outcome import GpusHidden, Outcome, Refused, Rewritten, Untouched
 from webhook.review.admission_review import Refusal
 
@@ -18,8 +18,7 @@ _MALFORMED: Final = frozenset({Reason.MALFORMED, Reason.CONFLICTING, Reason.UNRE
 
 def refusal(outcome: Refused) -> Refusal:
     """Return the status of a refused pod: stable facts only, so that repeats fold into one."""
-    first, rest = outcome.findings.first, outcome.findings.rest
-    more = f" (+{len(rest)} more)" if rest else ""
+    first, more = outcome.findings.first, more_text(outcome.findings)
     code = f"{first.reason} {outcome.digest}".rstrip()
     malformed = first.reason in _MALFORMED
     return Refusal(
@@ -27,6 +26,11 @@ def refusal(outcome: Refused) -> Refusal:
         message=f"{first}{more} [{code}]",
         reason="Invalid" if malformed else "Forbidden",
     )
+
+
+def more_text(findings: Findings) -> str:
+    """Return how a refusal, which has the first of *findings* only, counts the others."""
+    return f" (+{len(findings.rest)} more)" if findings.rest else ""
 
 
 def warnings(texts: Iterable[str]) -> list[str]:

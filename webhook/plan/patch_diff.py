@@ -109,8 +109,9 @@ def _replaced_lines(change: FieldChange, inner: Tokens) -> Iterator[str]:
     label = " ".join([*outer, escaped(name)])
     for sign, value in (("-", change.before), ("+", change.after)):
         if value is not None:
-            amount = isinstance(value, str | int) and "resources" in outer
-            yield f"{sign} {label}: {in_digits(value) if amount else value}"
+            if isinstance(value, str | int) and "resources" in outer:
+                value = in_digits(value)  # noqa: PLW2901 -- printed instead
+            yield f"{sign} {label}: {value}"
 
 
 def _added_lines(field: str, entries: Sequence[Any]) -> Iterator[str]:

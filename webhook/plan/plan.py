@@ -1,13 +1,22 @@
 """Plans: the admission and placement of a pod on a given fleet, and remedies if it does not fit."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from allocator.config.manifest import ManifestPod
 from allocator.model.decision import ModeSource
+from allocator.model.gpu import Snapshot
 from allocator.model.request import Mode, PodRequest
 from allocator.placement.choose import PlacementPolicy
-from allocator.report.feasibility import Feasibility, FeasibilityVerdict, FleetSearch, outlook
+from allocator.report.copies import Copies
+from allocator.report.feasibility import (
+    Feasibility,
+    FeasibilityVerdict,
+    FleetSearch,
+    outlook,
+)
+from allocator.report.together import PodOfFile, judge_all
 from allocator.request.parse import parse_request
 from webhook.admission.context import AdmissionContext
 from webhook.admission.decide import decide
@@ -44,8 +53,22 @@ class Plan:
     outlook: Feasibility | None = None
 
 
-def plan(made: ManifestPod[Pod], context: AdmissionContext) -> Plan:
-    """Decide about one pod as at CREATE, then look for a place on the snapshot of *context*."""
+def plans(pods: Iterable[PodOfFile[Pod]], context: AdmissionContext) -> list[tuple[str, Plan]]:
+    """Return the file and the plan of each pod; the pods of one object share the fleet."""
+    return judge_all(
+        pods,
+        lambda made, left: plan(made, context, left=left),
+        lambda found, outlook: replace(found, outlook=outlook, verdict=outlook.verdict),
+    )
+
+
+def plan(
+    made: ManifestPod[Pod], context: AdmissionContext, *, left: Snapshot | None = None
+) -> Plan:
+    """Decide about one pod as at CREATE, then look for places for as many as are wanted.
+
+    They are looked for in what is *left* of the fleet, or in the snapshot of *context*.
+    """
     outcome = decide(made.pod, context)
     answer = answer_of(made.pod, outcome)
     request = _request(made.pod, outcome, context)
@@ -57,7 +80,7 @@ def plan(made: ManifestPod[Pod], context: AdmissionContext) -> Plan:
         )
         return Plan(made=made, verdict=verdict, outcome=outcome, answer=answer)
     search = FleetSearch(
-        snapshot=context.snapshot,
+        snapshot=left or context.snapshot,
         mode=_final_mode(outcome),
         policy=PlacementPolicy(
             prefer=context.prefer or context.settings.prefer,
@@ -65,7 +88,8 @@ def plan(made: ManifestPod[Pod], context: AdmissionContext) -> Plan:
             fill_policies=context.settings.fill_policies,
         ),
     )
-    feasibility = outlook(request, search, refused=isinstance(outcome, Refused))
+    copies = Copies(wanted=made.wanted, needed=made.needed)
+    feasibility = outlook(request, search, refused=isinstance(outcome, Refused), copies=copies)
     return Plan(
         made=made,
         verdict=feasibility.verdict,

@@ -5,18 +5,24 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TextIO
 
-import orjson
-
-from allocator.cli.files import Streams, UnusableError, display_name, pods_of, problems_text, read
+from allocator.cli.files import (
+    Streams,
+    UnusableError,
+    display_name,
+    pods_of_all,
+    problems_text,
+    read,
+)
 from allocator.cli.terminal import show
 from allocator.config.device_config import DeviceConfig, configured_vocabularies
-from allocator.config.fleet_file import load_fleet
+from allocator.config.fleet_file import MAX_FLEET, load_fleet
 from allocator.config.settings import DEFAULTS, Settings, SettingsError, load_settings
 from allocator.model.problem import Rejected
 from allocator.placement.fleet import snapshot_of
+from allocator.report.document_text import document_text
 from allocator.report.feasibility import exit_code
 from webhook.admission.context import AdmissionContext
-from webhook.plan.plan import Plan, plan
+from webhook.plan.plan import Plan, plans
 from webhook.plan.plan_json import document
 from webhook.plan.plan_text import lines
 from webhook.review.pod_schema import Pod
@@ -29,11 +35,12 @@ class PlanOutput(StrEnum):
 
     TEXT = "text"
     JSON = "json"
+    YAML = "yaml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanInput:
-    """What is asked: *files* may name standard input as ``-``."""
+    """What is asked: *files* may name folders, and standard input as ``-``."""
 
     files: Sequence[str]
     fleet: str
@@ -48,21 +55,17 @@ def answer(question: PlanInput, streams: Streams) -> int:
     """
     try:
         context = surroundings(
-            fleet=read(question.fleet, streams.input),
+            fleet=read(question.fleet, streams.input, most=MAX_FLEET),
             name=question.fleet,
             settings=_settings(question.settings, streams),
         )
-        pods = [
-            (name, made)
-            for name in question.files
-            for made in pods_of(name, read(name, streams.input), Pod, errors=streams.errors)
-        ]
+        pods = pods_of_all(question.files, Pod, streams)
     except UnusableError as error:
         streams.errors.write(f"error: {error}\n")
         return ERROR
-    plans = [(display_name(name), plan(made, context)) for name, made in pods]
-    _print(plans, question.output, streams.output)
-    return exit_code(one_plan.verdict for _, one_plan in plans)
+    found = plans(pods, context)
+    _print(found, question.output, streams.output)
+    return exit_code(one_plan.verdict for _, one_plan in found)
 
 
 def surroundings(*, fleet: str, name: str, settings: Settings) -> AdmissionContext:
@@ -94,12 +97,11 @@ def _settings(name: str | None, streams: Streams) -> Settings:
     return loaded.value
 
 
-def _print(plans: Sequence[tuple[str, Plan]], output: PlanOutput, stream: TextIO) -> None:
-    if output is PlanOutput.JSON:
-        text = orjson.dumps(document(plans), option=orjson.OPT_INDENT_2)
-        stream.write(f"{text.decode()}\n")
+def _print(found: Sequence[tuple[str, Plan]], output: PlanOutput, stream: TextIO) -> None:
+    if output is not PlanOutput.TEXT:
+        stream.write(f"{document_text(document(found), yaml=output is PlanOutput.YAML)}\n")
         return
-    for number, (name, one_plan) in enumerate(plans):
+    for number, (name, one_plan) in enumerate(found):
         if number:
             stream.write("\n")
         show(lines(one_plan, name), stream)

@@ -6,6 +6,7 @@ from typing import Any, Final
 from allocator.report.feasibility import exit_code
 from allocator.report.feasibility_json import (
     choice_document,
+    copies_document,
     finding_document,
     outlook_document,
     request_document,
@@ -43,6 +44,7 @@ def _pod(file: str, plan: Plan) -> dict[str, Any]:
         "asked": None if plan.request is None else request_document(plan.request),
         "admission": _admission(plan),
         **outlook_document(plan.outlook),
+        "copies": copies_document(plan.outlook),
     }
 
 

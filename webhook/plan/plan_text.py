@@ -11,6 +11,7 @@ from allocator.report.feasibility import FeasibilityVerdict
 from allocator.report.terminal_lines import INDENT, CutLine, Line, Tone, heading, row
 from allocator.request.quantity import in_digits
 from allocator.request.resource_names import resource_names
+from webhook.admission.messages import more_text
 from webhook.admission.outcome import GpusHidden, Refused, Rewritten, Untouched
 from webhook.plan.patch_diff import sections
 from webhook.plan.plan import Plan
@@ -69,8 +70,11 @@ def _literally(pod: Pod) -> Iterator[str]:
 
 def _answer_lines(plan: Plan) -> Iterator[Line]:
     match plan.outcome:
-        case Refused():
-            yield from row("refused", plan.answer.message, Tone.BAD)
+        case Refused(findings=findings):
+            message = plan.answer.message.replace(more_text(findings), "", 1)
+            yield from row("refused", message, Tone.BAD)
+            for finding in findings.rest:
+                yield from row("", f"{finding} [{finding.reason}]", Tone.BAD)
         case Rewritten(choice=choice):
             yield from feasibility_text.mode_lines(choice)
         case GpusHidden():

@@ -32,6 +32,7 @@ from webhook.review.json_patch import operations
 from webhook.review.pod_schema import Pod
 from webhook.serve.http import App, AtOnce, Receive, Scope, Send
 from webhook.serve.metrics import WebhookMetrics
+from webhook.workload.workload_server import WorkloadHandler
 
 Review = Callable[[bytes], bytes]
 Answer = Callable[[bytes], bytes | Awaitable[bytes]]  # only a bind has to ask the API server
@@ -170,7 +171,7 @@ class TooLargeError(Exception):
 
 
 class AdmissionApp:
-    """Routes pods to a :class:`PodHandler`, Bindings to a :class:`BindingHandler`, more to *rest*.
+    """Routes pods, Bindings and workloads to their handlers, and more to *rest*.
 
     Answers ``429`` with ``Retry-After`` while *most* reviews are in flight, and ``503`` for a bind
     that comes to no end in time: the API server repeats such a call itself within the hook's
@@ -183,9 +184,10 @@ class AdmissionApp:
         rest: App,
         *,
         binder: BindingHandler | None = None,
+        workloads: WorkloadHandler | None = None,
         most: int = MOST,
     ) -> None:
-        """Serve *reviewer* and, where there is a cluster to bind in, *binder*."""
+        """Serve *reviewer* and, where there is a cluster, *binder* and *workloads*."""
         self._reviewer = reviewer
         self._rest = rest
         self._most = most
@@ -195,6 +197,8 @@ class AdmissionApp:
             "/validate/pods": reviewer.validate,
             "/mutate/pods/ephemeralcontainers": reviewer.ephemeral,
         }
+        if workloads is not None:
+            reviews["/validate/workloads"] = workloads.warn
         self._paths: dict[str, Answer] = {**reviews}
         if binder is not None:
             self._paths["/mutate/bindings"] = binder.bind

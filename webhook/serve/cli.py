@@ -36,7 +36,7 @@ from webhook.serve.extender import loopback
 from webhook.serve.http import Listen, identity
 
 T = TypeVar("T")
-FILE_HELP = "manifest, or - for standard input; repeatable"
+FILE_HELP = "manifest, folder, or - for standard input; repeatable"
 
 
 @click.command("webhook")

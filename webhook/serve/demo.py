@@ -16,6 +16,7 @@ from typing import Any, Final, TextIO
 from allocator.catalog.boards import bare_name
 from allocator.cli.files import Streams, UnusableError, display_name, pods_of, read
 from allocator.cli.terminal import show
+from allocator.config.fleet_file import MAX_FLEET
 from allocator.config.manifest import ManifestPod
 from allocator.config.settings import FleetScope, Settings
 from allocator.model.gpu import Snapshot
@@ -94,7 +95,9 @@ async def run(options: DemoOptions, streams: Streams) -> int:
 
 def _context(fleet: str | None, streams: Streams) -> AdmissionContext:
     if fleet is not None:
-        return surroundings(fleet=read(fleet, streams.input), name=fleet, settings=SETTINGS)
+        return surroundings(
+            fleet=read(fleet, streams.input, most=MAX_FLEET), name=fleet, settings=SETTINGS
+        )
     text = (SAMPLES / "fleet.yaml").read_text(encoding="utf-8")
     return surroundings(fleet=text, name="fleet.yaml", settings=SETTINGS)
 

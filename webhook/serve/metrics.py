@@ -24,6 +24,10 @@ _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 # The instruments: the name of each and what it counts. A counter's name ends in _total as well.
 _BUILD: Final = ("vgpu_build_info", "Build information; always 1.")
 _DECISIONS: Final = ("vgpu_admission_decisions", "Decisions about pods.")
+_WORKLOADS: Final = (
+    "vgpu_workload_reviews",
+    "Reviews of workloads, which are always allowed, by whether a warning was given.",
+)
 _BINDS: Final = ("vgpu_bind_decisions", "Decisions about binds of pods that ask for vGPU.")
 _DRIFT: Final = (
     "vgpu_ledger_drift",
@@ -66,11 +70,12 @@ class WebhookMetrics:
         build.labels("webhook", version).set(1)
         self._decisions = self._counter(*_DECISIONS, "decision", "reason", "mode", "namespace")
         self._binds = self._counter(*_BINDS, "decision", "reason")
+        self._workloads = self._counter(*_WORKLOADS, "result")
         self._drift = self._gauge(*_DRIFT, "kind")
         self._failed = self._counter(*_FAILURES, "duty")
         verbs = ("filter", "prioritize", "preempt", "bind")
         self._answered = self._timers(*_ANSWERS, label="verb", values=verbs)
-        passes = ("mutate", "validate", "ephemeral", "bind")
+        passes = ("mutate", "validate", "ephemeral", "bind", "workload")
         self._observe = self._timers(*_REVIEWS, label="pass", values=passes)
         self.shed = self._counter(*_SHED).inc
         self.dropped = self._counter(*_DROPPED).inc
@@ -99,6 +104,8 @@ class WebhookMetrics:
             self._binds.labels(decision, "")
         for reason in (*Reason, *_STATUSES):
             self._binds.labels("refused", reason)
+        for result in ("warned", "silent", "error"):
+            self._workloads.labels(result)
         for decision in ("untouched", "rewritten", "error"):
             self._decisions.labels(decision, "", "", "")
         for reason in Reason:
@@ -127,6 +134,10 @@ class WebhookMetrics:
     def count_bind(self, decision: str, reason: str) -> None:
         """Count one decision about a bind; the labels are closed sets."""
         self._binds.labels(decision, reason).inc()
+
+    def count_workload(self, result: str) -> None:
+        """Count one review of a workload; the label is a closed set."""
+        self._workloads.labels(result).inc()
 
     def failure_counter(self, duty: str) -> Callable[[], None]:
         """Return what counts one failed round of *duty*, from zero on."""

@@ -37,6 +37,7 @@ from webhook.serve.http import Listen, routes, serve_app
 from webhook.serve.leader import LeaderContext, start_controllers
 from webhook.serve.metrics import Deviceshare, WebhookMetrics
 from webhook.serve.view import PODS, view_of
+from webhook.workload.workload_server import WorkloadHandler
 
 LEASE: Final = "vgpu-certificates"
 LEDGER_LEASE: Final = "vgpu-ledger"
@@ -91,7 +92,10 @@ async def run(options: WebhookOptions) -> None:
         )
         start_controllers(leader, _election(options, client, LEDGER_LEASE), start)
         pod_handler = _pod_handler(inventory, journal, metrics)
-        app = AdmissionApp(pod_handler, rest, binder=leader.binder, most=options.most)
+        workloads = _workload_handler(inventory, metrics)
+        app = AdmissionApp(
+            pod_handler, rest, binder=leader.binder, workloads=workloads, most=options.most
+        )
         extender = extender_service(leader, known_callers)
         if rated:
             extender.follow(watch)
@@ -167,6 +171,14 @@ def _pod_handler(inventory: Inventory, journal: AuditLog, metrics: WebhookMetric
         journal=journal,
         metrics=metrics,
         version=version(),
+    )
+
+
+def _workload_handler(inventory: Inventory, metrics: WebhookMetrics) -> WorkloadHandler:
+    return WorkloadHandler(
+        context_of=lambda namespace: view_of(inventory, namespace).context,
+        count_review=metrics.count_workload,
+        observe_seconds=lambda seconds: metrics.observe_decision("workload", seconds),
     )
 
 

@@ -50,6 +50,10 @@ def good_end(site: Site) -> Json:
     return hostile.envelope(found, 0, oldObject=found, operation="UPDATE")
 
 
+def good_workload(_: Site) -> Json:
+    return hostile.workload_review(received(pod(container(limits={MEMORY: ASKED}))), 0)
+
+
 def good_binding(site: Site) -> Json:
     found = hostile.binding_review(site, random.Random(0), 0, pod=WAITING[0])  # noqa: S311 -- no secrets
     found["request"]["dryRun"] = True
@@ -118,6 +122,13 @@ ENDPOINTS: Final = {
         bases=hostile.pods_reviewed,
         judge=verdicts.a_review,
         good=good_end,
+        fine=allows,
+    ),
+    "/validate/workloads": Endpoint(
+        port="admission",
+        bases=hostile.workloads_reviewed,
+        judge=verdicts.a_warning,
+        good=good_workload,
         fine=allows,
     ),
     "/mutate/bindings": Endpoint(

@@ -131,6 +131,29 @@ def _pod_review(site: Site, rng: random.Random, number: int) -> Json:
     return envelope(found, number, **more)
 
 
+def workloads_reviewed(site: Site, rng: random.Random) -> list[Good]:
+    """Return reviews of Deployments and of Volcano's jobs, with forged templates."""
+    found = (forged(site.any(rng), rng) for _ in range(BASES))
+    return [
+        good(workload_review(template, number, kind=rng.choice(("Deployment", "Job"))))
+        for number, template in enumerate(found)
+    ]
+
+
+def workload_review(template: Json, number: int, *, kind: str = "Deployment") -> Json:
+    """Return a review of a workload that makes pods by *template*."""
+    version = "apps/v1" if kind == "Deployment" else "batch.volcano.sh/v1alpha1"
+    spec: Json = {"replicas": 3, "template": template}
+    written = {
+        "apiVersion": version,
+        "kind": kind,
+        "metadata": {"name": "w"},
+        "spec": spec if kind == "Deployment" else {"tasks": [spec, spec]},
+    }
+    group, _, short = version.partition("/")
+    return envelope(written, number, kind={"group": group, "version": short, "kind": kind})
+
+
 def bindings_reviewed(site: Site, rng: random.Random) -> list[Good]:
     """Return reviews of Bindings, most of which can be served for no pod or on no node."""
     hopeless = [good(binding_review(site, rng, number)) for number in range(BASES)]

@@ -95,7 +95,8 @@ async def replica(server: ApiServer) -> AsyncIterator[Ports]:
         start(means.gangs.run(), "refused members")
         start(watch.follow(client), "pods")
         rest = routes(metrics, lambda: inventory.synced)
-        hooks = AdmissionApp(reviewer, rest, binder=means.binder)
+        workloads = app._workload_handler(inventory, metrics)  # noqa: SLF001 -- the same
+        hooks = AdmissionApp(reviewer, rest, binder=means.binder, workloads=workloads)
         ports = Ports(admission=0, extender=_free(), health=0)
         steered = Listen(host=HOST, port=ports.extender)
         here = Listen(host=HOST, port=0)

@@ -51,6 +51,18 @@ def a_review(told: Said) -> None:
         assert response["status"]["message"], told
 
 
+def a_warning(told: Said) -> None:
+    """Assert that a review is allowed as it is, with few and short warnings."""
+    a_review(told)
+    if told.status == 200:
+        response = orjson.loads(told.answer)["response"]
+        assert response.keys() <= {"uid", "allowed", "warnings"}, told
+        assert response["allowed"] is True, told
+        lines = response.get("warnings", [])
+        assert len(lines) <= 4, told
+        assert all(len(line) <= 256 and line.isprintable() for line in lines), told
+
+
 def patched(response: Json) -> Json:
     """Return the operations of an answer by path."""
     if "patch" not in response:

@@ -15,10 +15,15 @@ each_entry = pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["
 
 @each_entry
 def test_only_binds_and_pods_that_ask_for_vgpu_can_be_held_up(entry: Json) -> None:
-    """Pods that do not ask fail open; a Binding does not say what its pod asks for."""
+    """Other pods and workloads fail open; a Binding does not say what its pod asks for."""
     names = [condition["name"] for condition in entry.get("matchConditions", ())]
 
-    expected = {("asks-for-vgpu",): "Fail", ("asks-for-no-vgpu",): "Ignore", (): "Fail"}
+    expected = {
+        ("asks-for-vgpu",): "Fail",
+        ("asks-for-no-vgpu",): "Ignore",
+        ("makes-vgpu-pods", "changes-pods"): "Ignore",
+        (): "Fail",
+    }
     assert entry["failurePolicy"] == expected[tuple(names)]
     assert bool(names) != (entry["rules"][0]["resources"] == ["pods/binding", "bindings"])
 
@@ -48,6 +53,27 @@ def test_all_hooks_of_one_create_fit_into_its_time() -> None:
     assert 2 * seconds["others"] < REQUEST_CAP / 2
 
 
+def test_whoever_applies_a_workload_waits_briefly_and_leaves_no_trace() -> None:
+    """Its hook cannot change anything, so a dry run may ask it, too."""
+    (entry,) = (entry for entry in ENTRIES if entry["name"].startswith("workloads."))
+
+    assert entry["timeoutSeconds"] <= 2
+    assert entry["sideEffects"] == "None"
+    assert {
+        (group, resource)
+        for rule in entry["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    } == {
+        ("apps", "deployments"),
+        ("apps", "statefulsets"),
+        ("apps", "daemonsets"),
+        ("batch", "jobs"),
+        ("batch", "cronjobs"),
+        ("batch.volcano.sh", "jobs"),
+    }
+
+
 def test_a_change_by_a_later_injector_comes_back_to_us() -> None:
     """Mutating hooks of pods are asked again; validating ones know no such field."""
     mutating, validating = registrations()
@@ -56,6 +82,7 @@ def test_a_change_by_a_later_injector_comes_back_to_us() -> None:
         e["clientConfig"]["service"]["path"]: e["reinvocationPolicy"] for e in mutating["webhooks"]
     }
     assert asked.pop("/mutate/bindings") == "Never"
+    assert "/validate/workloads" not in asked
     assert set(asked.values()) == {"IfNeeded"}
     assert all("reinvocationPolicy" not in entry for entry in validating["webhooks"])
 

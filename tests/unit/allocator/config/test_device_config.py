@@ -145,7 +145,7 @@ def test_a_bad_geometry_is_refused_at_its_place(before: str, after: str, path: s
         pytest.param("nvidia: 3", "nvidia", id="no-mapping"),
         pytest.param("- a", "document", id="list"),
         pytest.param("", "document", id="empty"),
-        pytest.param("a: &b 1", "document", id="anchor"),
+        pytest.param("a: &b [*b]", "document", id="alias-of-itself"),
     ],
 )
 def test_a_bad_setting_is_refused_at_its_place(text: str, path: str) -> None:

@@ -241,6 +241,18 @@ DATA = {"patch", "costsPerMille"}
 DOCS = Path(__file__).parents[4] / "docs" / "plan.md"
 
 
+def test_all_reasons_of_a_refusal_are_shown() -> None:
+    """The API server's answer has the first and a number; here there is room for the others."""
+    found = planned(pod(*(container(name, limits={MEMORY: "8Gi"}) for name in ("a", "b", "c"))))
+
+    shown = " ".join(" ".join(text(found)).split())
+
+    assert "(+2 more)" in found.answer.message
+    assert "more)" not in shown
+    assert [shown.count(f'container "{name}": vgpu-memory "8Gi"') for name in "abc"] == [1, 1, 1]
+    assert shown.count("[MalformedRequest") == 3
+
+
 def test_every_key_and_value_is_documented() -> None:
     """What scripts may rely on is on the page, and nothing else is in the document."""
     page = DOCS.read_text()
