@@ -1,6 +1,7 @@
 """What operators do to a node that serves tenants, and what the tenants notice of it: nothing."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,12 @@ from tests.cluster.kubelet import NODES
 from tests.cluster.node_agent import SERVES_WITHIN, GpuNode
 from tests.cluster.node_pods import (
     RUN_WITHIN,
+    container_id,
     device_of,
     empty,
     hard,
     inside,
+    phase,
     pod_of,
     running,
     soft,
@@ -66,6 +69,39 @@ def uninstall(found: GpuNode) -> None:
 
     wait_for(lambda: not capacities(), within=RUN_WITHIN)
     wait_for(lambda: found.node.allocatable(NUMBER) in {"", "0"}, within=RUN_WITHIN)
+
+
+def label(found: GpuNode, value: str | None) -> None:
+    """Set the label of the DaemonSet on the Node, or remove it."""
+    change = {"metadata": {"labels": {"vgpu-admission.io/node": value}}}
+    found.site.api.patch(f"{NODES}/{found.node.name}", change)
+
+
+def test_tenants_outlive_an_agent_whose_node_lost_its_label(
+    gpu_node: GpuNode, team: str, tenants: dict[str, str]
+) -> None:
+    """Also a kubelet that starts anew and admits them once more, without plugin and capacity."""
+    containers = {name: container_id(pod_of(gpu_node.site, team, name)) for name in tenants}
+    label(gpu_node, "enabled")
+    gpu_node.agent.stop()
+    gpu_node.start()  # it has seen the label
+    label(gpu_node, None)
+    gpu_node.agent.stop()
+
+    node = gpu_node.site.api.get(f"{NODES}/{gpu_node.node.name}")
+    assert "vgpu-admission.io/agent" not in node["metadata"]["labels"]
+    assert MEMORY not in node["status"]["capacity"]
+    assert files(gpu_node)
+    gpu_node.node.kubelet.stop()
+    gpu_node.node.start()
+    wait_for(lambda: gpu_node.node.allocatable(NUMBER) in {"", "0"}, within=RUN_WITHIN)
+    time.sleep(15)  # within that time kubelet has judged and reported every pod
+    for name, container in containers.items():
+        assert phase(pod_of(gpu_node.site, team, name)) == "Running"
+        assert container_id(pod_of(gpu_node.site, team, name)) == container
+
+    gpu_node.start()  # installed again, it accounts for them
+    undisturbed(gpu_node, team, tenants)
 
 
 def test_an_uninstalled_agent_leaves_nothing(gpu_node: GpuNode, team: str) -> None:

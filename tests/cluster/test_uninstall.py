@@ -185,7 +185,8 @@ def test_a_finalizer_of_an_earlier_release_is_patched_away(site: Site) -> None:
 
 def test_what_is_left_on_nodes_is_removed_by_hand(site: Site) -> None:
     """The page's command removes label, annotations and capacity, and touches nothing else."""
-    ours = {"vgpu-admission.io/node": "enabled", "vgpu-admission.io/agent": "1"}
+    # Not "enabled": no kubelet would end the pods that the DaemonSet made.
+    ours = {"vgpu-admission.io/node": "disabled", "vgpu-admission.io/agent": "1"}
     noted = {"vgpu-admission.io/capacity": "aliyun.com/gpu-mem,volcano.sh/vgpu-number"}
     metadata = {"labels": {"team": "a"}, "annotations": {"team": "a"}}
     full = {"labels": {**metadata["labels"], **ours}, "annotations": {"team": "a", **noted}}
@@ -198,6 +199,7 @@ def test_what_is_left_on_nodes_is_removed_by_hand(site: Site) -> None:
         site.api.create("/api/v1/nodes", {"metadata": {"name": name, **parts}})
         site.api.patch(f"/api/v1/nodes/{name}/status", {"status": {"capacity": amounts}})
 
+    _paste(site, "--for=delete")  # the first step of the page
     _paste(site, "subresource")
     _paste(site, "subresource")  # twice is once
 
@@ -240,7 +242,7 @@ def _finalizers(site: Installation) -> list[str]:
 
 def _paste(site: Site, word: str) -> None:
     """Run the commands of docs/uninstall.md that contain *word*."""
-    blocks = re.findall(r"^```\n(.*?)^```", UNINSTALL.read_text(), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^ *```\n(.*?)^ *```", UNINSTALL.read_text(), re.MULTILINE | re.DOTALL)
     found = [block for block in blocks if word in block]
     assert found, word
     kubectl, kubeconfig = Path(site.command[0]), site.command[1].removeprefix("--kubeconfig=")
