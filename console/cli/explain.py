@@ -43,7 +43,7 @@ async def why(
     target = parse_target(about)
     if isinstance(target, str):
         raise QuestionError(target)
-    namespace = question.namespace or reader.cluster.namespace
+    namespace = target.namespace or question.namespace or reader.cluster.namespace
     if target.kind is not None:
         answer = await _workload(reader, target.kind, namespace=namespace, name=target.name)
         return _print_answer(

@@ -10,7 +10,7 @@ from console.cluster.cluster_client import GROUP
 from console.cluster.pod import PodView
 from console.cluster.reader_client import ClusterReader
 from console.cluster.snapshot import ClusterView
-from console.get.gpu_rows import gpu_listing
+from console.get.gpu_rows import GpuRow, gpu_listing
 from console.get.layout import layout_lines
 from console.get.listing import Listing, OutputFormat, in_order, listing_lines
 from console.get.node_rows import node_listing
@@ -70,11 +70,11 @@ def _closed_lines(site: ClusterView) -> Iterator[str]:
 
 
 async def gpus(reader: ClusterReader, printer: Printer, selection: ListSelection) -> int:
-    """Print GPUs, all or those of some nodes."""
-    site = select_nodes(
-        await reader.site(), await reader.labelled_nodes(selection.labels), selection.names
-    )
-    return printer.print(gpu_listing(site), NOTHING)
+    """Print GPUs, all or some: by their names, their UUIDs, or the names of their nodes."""
+    whole = await reader.site()
+    nodes = [_node_of(whole, name) for name in selection.names]
+    site = select_nodes(whole, await reader.labelled_nodes(selection.labels), nodes)
+    return printer.print(_only_gpus(gpu_listing(site), selection.names), NOTHING)
 
 
 async def pods(reader: ClusterReader, printer: Printer, selection: ListSelection) -> int:
@@ -90,7 +90,8 @@ async def pods(reader: ClusterReader, printer: Printer, selection: ListSelection
 
 async def layout(reader: ClusterReader, session: CommandSession, names: Sequence[str]) -> int:
     """Draw the GPUs of all nodes, or of some."""
-    site = select_nodes(await reader.site(), None, names)
+    whole = await reader.site()
+    site = select_nodes(whole, None, [_node_of(whole, name) for name in names])
     show(layout_lines(site, terminal_width(session.output)), session.output)
     return 0
 
@@ -110,6 +111,32 @@ def select_nodes(
     return replace(site, ledgers={name: site.ledgers[name] for name in kept})
 
 
+def _node_of(site: ClusterView, name: str) -> str:
+    """Return the node of a GPU's name or UUID; any other *name* is that of a node."""
+    for node, ledger in site.ledgers.items():
+        for gpu in ledger.node.gpus:
+            if name in (gpu.uuid, f"{node}/{gpu.index}"):
+                return node
+    return name
+
+
+def _only_gpus(listing: Listing, names: Sequence[str]) -> Listing:
+    """Return the GPUs of *listing* that *names* mean, or all."""
+    chosen = frozenset(names)
+    kept = [
+        number
+        for number, row in enumerate(listing.rows)
+        if not chosen
+        or (isinstance(row, GpuRow) and not chosen.isdisjoint((row.node, row.name, row.uuid)))
+    ]
+    return replace(
+        listing,
+        rows=[listing.rows[number] for number in kept],
+        cells=[listing.cells[number] for number in kept],
+        created=[listing.created[number] for number in kept] if listing.created else (),
+    )
+
+
 def _select_rows(
     rows: Sequence[PodRow], pods: Sequence[PodView], names: Sequence[str]
 ) -> list[PodRow]:
@@ -117,8 +144,14 @@ def _select_rows(
 
     A pod without a request has no row, but its name is not an error.
     """
-    known = {row.name for row in rows} | {pod.metadata.name for pod in pods}
+    known = {name for row in rows for name in (row.name, f"{row.namespace}/{row.name}")}
+    for pod in pods:
+        known |= {pod.metadata.name, f"{pod.namespace}/{pod.metadata.name}"}
     missing = [name for name in names if name not in known]
     if missing:
         raise QuestionError(f'pods "{missing[0]}" not found')
-    return [row for row in rows if not names or row.name in names]
+    return [
+        row
+        for row in rows
+        if not names or row.name in names or f"{row.namespace}/{row.name}" in names
+    ]

@@ -7,7 +7,8 @@ from typing import Final, TextIO
 
 from allocator.cli.files import UnusableError
 from console.cluster.cluster_client import GROUP, PLURAL, ClusterTarget, connect
-from console.cluster.reader_client import ClusterReader
+from console.cluster.reader_client import FORBIDDEN, ClusterReader
+from console.cluster.snapshot import READER_ROLE
 from kube.errors import ApiError, KubeError, NotFoundError, UnreachableError
 
 ERROR: Final = 1
@@ -37,7 +38,10 @@ class CommandSession:
         """Let *view* read the cluster and return its exit code; print errors and return 1."""
         try:
             async with connect(self.target) as cluster:
-                return await view(ClusterReader(cluster, self.system, self.warn))
+                reader = ClusterReader(cluster, self.system, self.warn)
+                code = await view(reader)
+                reader.warn_of_missing_rights()
+                return code
         except (QuestionError, UnusableError, KubeError) as error:
             self.errors.write(f"{error_message(error)}\n")
             return ERROR
@@ -60,6 +64,9 @@ def error_message(error: QuestionError | UnusableError | KubeError) -> str:
         case NotFoundError(reason="Unknown"):  # a path that the API server does not know
             kind = f'the server doesn\'t have a resource type "{PLURAL}.{GROUP}"'
             return f"error: {kind}: {_INSTALLED}"
+        case ApiError(status=status) if status == FORBIDDEN and PLURAL in error.message:
+            role = f"the ClusterRole {READER_ROLE} grants it"
+            return f"Error from server ({error.reason}): {error.message}; {role}"
         case ApiError():
             return f"Error from server ({error.reason}): {error.message}"
         case UnreachableError():

@@ -1,7 +1,7 @@
 """Reads of a cluster for one command: a warning names what the person may not read."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
@@ -14,14 +14,19 @@ from allocator.placement.choose import PlacementPolicy
 from console.cluster.cluster_client import ClusterClient
 from console.cluster.event import EventView, events_of
 from console.cluster.pod import PodView, pod_of
-from console.cluster.snapshot import ClusterView, Configuration, cluster_view, name_of
+from console.cluster.snapshot import (
+    READER_ROLE,
+    ClusterView,
+    Configuration,
+    cluster_view,
+    name_of,
+)
 from kube.errors import ApiError, NotFoundError, UnreadableError
 
 FORBIDDEN: Final = 403
 PREFER_KEY: Final = f"{OWN}prefer"
 SETTINGS: Final = "vgpu-admission-settings"
 DEVICES: Final = ("kube-system", "volcano-vgpu-device-config", "device-config.yaml")
-WITHOUT_LEDGERS: Final = "GPUs of pods are taken from their annotations"
 T = TypeVar("T")
 
 
@@ -40,6 +45,18 @@ class ClusterReader:
     cluster: ClusterClient
     system: str  # the namespace that vgpu-admission is installed in
     warn: Callable[[str], None]
+    # What the person may not read, in the order of the attempts; the value says who grants it.
+    forbidden: dict[str, str] = field(default_factory=dict)
+
+    def warn_of_missing_rights(self) -> None:
+        """Name in one line what was left out because the person may not read it."""
+        if not self.forbidden:
+            return
+        roles = " and ".join(dict.fromkeys(self.forbidden.values()))
+        self.warn(
+            f"you may not read {', '.join(self.forbidden)}, so the answer goes without; ask an"
+            f" administrator for {roles}"
+        )
 
     async def site(self, *, needed: bool = True) -> ClusterView:
         """Return nodes and ledgers as they are now.
@@ -47,10 +64,8 @@ class ClusterReader:
         Ledgers that may not be read are an error only where they are *needed*.
         """
         reading = self.cluster.gpu_nodes()
-        gpu_nodes = await (reading if needed else self._read_if_allowed(reading, WITHOUT_LEDGERS))
-        nodes = await self._read_if_allowed(
-            self.cluster.nodes(), "cordoned nodes are not recognised"
-        )
+        gpu_nodes = await (reading if needed else self._read_if_allowed(reading, "GPUNodes"))
+        nodes = await self._read_if_allowed(self.cluster.nodes(), "Nodes")
         configuration = await self.configuration()
         now = datetime.now(UTC)
         site = cluster_view(gpu_nodes, nodes, now=now, configuration=configuration)
@@ -100,7 +115,7 @@ class ClusterReader:
         """Return one key of a ConfigMap; empty where it is missing or may not be read."""
         try:
             reading = self.cluster.config_map(namespace, name)
-            document = await self._read_if_allowed(reading, f"the defaults of {name} are assumed")
+            document = await self._read_if_allowed(reading, f"the ConfigMap {name}")
         except NotFoundError:
             return ""
         return str(((document or {}).get("data") or {}).get(key, ""))
@@ -118,7 +133,7 @@ class ClusterReader:
         """Return what is known about a namespace, which need not exist yet."""
         try:
             document = await self._read_if_allowed(
-                self.cluster.namespace_object(name), "the preference of the namespace is unknown"
+                self.cluster.namespace_object(name), "the Namespace"
             )
         except NotFoundError:
             document = None
@@ -145,16 +160,22 @@ class ClusterReader:
     async def events(self, namespace: str, uid: str) -> tuple[EventView, ...]:
         """Return the Events of an object, none where they may not be read."""
         documents = await self._read_if_allowed(
-            self.cluster.events(namespace, uid), "Events are not shown"
+            self.cluster.events(namespace, uid), "Events", granted_by="the ClusterRole view"
         )
         return events_of(documents or ())
 
-    async def _read_if_allowed(self, reading: Awaitable[T], otherwise: str) -> T | None:
-        """Return what was read; warn with *otherwise* and return ``None`` where it is forbidden."""
+    async def _read_if_allowed(
+        self,
+        reading: Awaitable[T],
+        what: str,
+        *,
+        granted_by: str = f"the ClusterRole {READER_ROLE}",
+    ) -> T | None:
+        """Return what was read; note *what* and return ``None`` where it is forbidden."""
         try:
             return await reading
         except ApiError as error:
             if error.status != FORBIDDEN:
                 raise
-            self.warn(f"{error.message}; {otherwise}")
+            self.forbidden[what] = granted_by
             return None

@@ -1,5 +1,6 @@
 """Workloads: the kinds that make pods, by the names that kubectl has for them, and one as read."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -61,25 +62,42 @@ class NamedObject:
 
     kind: WorkloadKind | None  # None: a pod
     name: str
+    namespace: str = ""  # "": none was named with it
 
 
 def parse_target(text: str) -> NamedObject | str:
-    """Read ``NAME`` or ``KIND/NAME``; return a message where the text is neither."""
-    kind, slash, name = text.rpartition("/")
-    if slash and "/" in kind:
-        return f"{quote(text)} has more than one /; accepted: {_ACCEPTED}"
-    if not name:
+    """Read a name as lists print it: ``NAME``, ``NAMESPACE/NAME``, ``KIND/NAME`` or all three.
+
+    Returns a message where the text is none of these. What may be a kind is one.
+    """
+    *before, name = text.split("/")
+    if not name or not all(before):
         return f"{quote(text)} does not name an object; accepted: {_ACCEPTED}"
-    if not slash or kind.lower() in _POD_NAMES:
+    if len(before) > _MOST_BEFORE:
+        return f"{quote(text)} has more than two /; accepted: {_ACCEPTED}"
+    if not before:
         return NamedObject(None, name)
-    workload_kind = next((known for known in KINDS if kind.lower() in known.names), None)
-    message = (
-        f"{quote(kind)} in {quote(text)} is not a kind that creates pods; accepted: {_ACCEPTED}"
-    )
-    return message if workload_kind is None else NamedObject(workload_kind, name)
+    first, namespace = before[0], before[1] if len(before) == _MOST_BEFORE else ""
+    workload_kind = next((kind for kind in KINDS if first.lower() in kind.names), None)
+    if workload_kind is not None or first.lower() in _POD_NAMES:
+        return NamedObject(workload_kind, name, namespace)
+    if not namespace and first not in _OTHER_KINDS and _NAMESPACE.fullmatch(first):
+        return NamedObject(None, name, first)
+    return f"{quote(first)} in {quote(text)} is not a kind that creates pods; accepted: {_ACCEPTED}"
 
 
-_ACCEPTED: Final = ", ".join(("NAME", "pod/NAME", *(f"{kind.short}/NAME" for kind in KINDS)))
+# What somebody who knows kubectl may write before a name, though it makes no pods.
+_OTHER_KINDS: Final = frozenset(
+    {
+        "cm", "configmap", "gpunode", "gpunodes", "namespace", "no", "node", "nodes", "ns", "pg",
+        "podgroup", "podgroups", "pv", "pvc", "queue", "quota", "secret", "service", "svc",
+    }
+)  # fmt: skip
+_MOST_BEFORE: Final = 2  # parts of a name before the last: a kind and a namespace
+_NAMESPACE: Final = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # an RFC 1123 label
+_ACCEPTED: Final = ", ".join(
+    ("NAME", "NAMESPACE/NAME", "pod/NAME", *(f"{kind.short}/NAME" for kind in KINDS))
+)
 
 
 class _Selector(msgspec.Struct, frozen=True, rename="camel"):

@@ -109,9 +109,8 @@ def _replaced_lines(change: FieldChange, inner: Tokens) -> Iterator[str]:
     label = " ".join([*outer, escaped(name)])
     for sign, value in (("-", change.before), ("+", change.after)):
         if value is not None:
-            if isinstance(value, str | int) and "resources" in outer:
-                value = in_digits(value)  # noqa: PLW2901 -- printed instead
-            yield f"{sign} {label}: {value}"
+            is_amount = isinstance(value, str) and "resources" in outer
+            yield f"{sign} {label}: {in_digits(str(value)) if is_amount else value}"
 
 
 def _added_lines(field: str, entries: Sequence[Any]) -> Iterator[str]:

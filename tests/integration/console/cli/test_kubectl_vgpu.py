@@ -61,8 +61,8 @@ def test_a_timeout_is_a_duration(text: str, *, good: bool) -> None:
 
 
 ACCEPTED = (
-    "accepted: NAME, pod/NAME, deploy/NAME, rs/NAME, sts/NAME, ds/NAME, cj/NAME, job/NAME,"
-    " vcjob/NAME\n"
+    "accepted: NAME, NAMESPACE/NAME, pod/NAME, deploy/NAME, rs/NAME, sts/NAME, ds/NAME,"
+    " cj/NAME, job/NAME, vcjob/NAME\n"
 )
 
 
@@ -72,7 +72,9 @@ ACCEPTED = (
         ("svc/web", '"svc" in "svc/web" is not a kind that creates pods; '),
         ("Job.v1/web", '"Job.v1" in "Job.v1/web" is not a kind that creates pods; '),
         ("deploy/", '"deploy/" does not name an object; '),
-        ("apps/deploy/web", '"apps/deploy/web" has more than one /; '),
+        ("apps/deploy/web", '"apps" in "apps/deploy/web" is not a kind that creates pods; '),
+        ("a/deploy/team/web", '"a/deploy/team/web" has more than two /; '),
+        ("A_b/web", '"A_b" in "A_b/web" is not a kind that creates pods; '),
     ],
 )
 def test_only_what_makes_pods_is_explained(about: str, text: str, tmp_path: Path) -> None:

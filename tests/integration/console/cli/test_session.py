@@ -57,7 +57,7 @@ FORBIDDEN = (
         pytest.param(
             403,
             refusal_body(403, "Forbidden", FORBIDDEN),
-            f"Error from server (Forbidden): {FORBIDDEN}\n",
+            f"Error from server (Forbidden): {FORBIDDEN}; the ClusterRole vgpu-reader grants it\n",
             id="forbidden",
         ),
         pytest.param(
@@ -109,10 +109,11 @@ def test_what_may_not_be_read_is_left_out_aloud(tmp_path: Path) -> None:
         code, output, errors = await gpus(session(kubeconfig(tmp_path, server.url)))
 
         assert (code, len(output.splitlines())) == (0, 2)
-        assert errors.splitlines()[:2] == [
-            "Warning: cannot list nodes; cordoned nodes are not recognised",
-            "Warning: cannot get configmaps; the defaults of vgpu-admission-settings are assumed",
-        ]
+        assert errors == (
+            "Warning: you may not read Nodes, the ConfigMap vgpu-admission-settings, the ConfigMap"
+            " volcano-vgpu-device-config, so the answer goes without; ask an administrator for the"
+            " ClusterRole vgpu-reader\n"
+        )
 
     run_with_server(scenario)
 
@@ -322,3 +323,58 @@ def test_a_table_of_nodes_says_under_it_why_some_are_closed(tmp_path: Path) -> N
         assert json.loads(document)["items"][0]["out"] == "why ?[31m"
 
     run_with_server(scenario, "open")
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (("n0",), ["n0/0", "n0/1"]),
+        (("n0/1",), ["n0/1"]),
+        (("GPU-n1-0",), ["n1/0"]),
+        (("n0/0", "n1"), ["n0/0", "n1/0", "n1/1"]),
+        (("n0/1", "n0/1"), ["n0/1"]),
+    ],
+)
+def test_gpus_are_picked_by_names_that_lists_print(
+    names: tuple[str, ...], expected: list[str], tmp_path: Path
+) -> None:
+    """By node, by the name of the GPU, or by its UUID, which -o wide shows."""
+
+    async def scenario(server: ApiServer) -> None:
+        for name in ("n0", "n1"):
+            put(server, GPU_NODES, gpu_node(nodes_of(2, T4, name=name)))
+
+        code, output, _ = await gpus(session(kubeconfig(tmp_path, server.url)), *names)
+
+        assert (code, [line.split()[0] for line in output.splitlines()[1:]]) == (0, expected)
+
+    run_with_server(scenario)
+
+
+@pytest.mark.parametrize("name", ["n0/7", "n9/0", "GPU-nowhere", "n0/", "/0", "n0/0/0"])
+def test_a_gpu_that_is_not_there_is_an_error(name: str, tmp_path: Path) -> None:
+    """Never an empty table, nor another GPU."""
+
+    async def scenario(server: ApiServer) -> None:
+        code, output, errors = await gpus(session(kubeconfig(tmp_path, server.url)), name)
+
+        assert (code, output) == (1, "")
+        assert f'"{name}" not found' in errors
+
+    run_with_server(scenario, "n0")
+
+
+def test_pods_are_picked_by_namespace_and_name_in_one(tmp_path: Path) -> None:
+    """As they are printed beside each other in `layout` and `why`."""
+
+    async def scenario(server: ApiServer) -> None:
+        for namespace in ("team", "team-b"):
+            put(server, f"/api/v1/namespaces/{namespace}/pods", stored("asks", namespace, POD))
+        commands = session(kubeconfig(tmp_path, server.url))
+
+        code, output, _ = await pods(commands, ListSelection(names=("team-b/asks",)))
+
+        assert code == 0
+        assert [line.split()[:2] for line in output.splitlines()[1:]] == [["team-b", "asks"]]
+
+    run_with_server(scenario, "n0")

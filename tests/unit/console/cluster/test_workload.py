@@ -36,6 +36,22 @@ def test_kinds_have_the_names_they_have_for_kubectl(text: str, kind: WorkloadKin
     assert parse_target(text) == NamedObject(kind, "web")
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("team-a/p1", NamedObject(None, "p1", "team-a")),
+        ("pod/team-a/p1", NamedObject(None, "p1", "team-a")),
+        ("deploy/team-a/web", NamedObject(KINDS[0], "web", "team-a")),
+        ("Deployment/team-a/web", NamedObject(KINDS[0], "web", "team-a")),
+        ("job/j", NamedObject(KINDS[5], "j")),  # a namespace of that name is named with its kind
+        ("p1", NamedObject(None, "p1")),
+    ],
+)
+def test_names_are_read_as_lists_print_them(text: str, expected: NamedObject) -> None:
+    """What is copied from `get pods -A`, `layout` or an answer of `why` is understood."""
+    assert parse_target(text) == expected
+
+
 @pytest.mark.parametrize("text", ["", "/", "/web", "deploy/", "a/deploy/web", "svc/web", "cm/x"])
 def test_what_names_nothing_is_told(text: str) -> None:
     """With the text as it was written, and all that would do."""
