@@ -331,7 +331,7 @@ def test_a_tenant_is_told_by_the_pod_itself(site: Installation, vgpu: Vgpu, team
 
     assert done.returncode == 0
     assert "holds     main: mig, 1g.6gb at slot" in done.stdout
-    assert done.stderr.startswith("Warning: you may not read GPUNodes, Nodes, ")
+    assert done.stderr.startswith("Warning: you may not read the Namespace, GPUNodes, Nodes, ")
     assert done.stderr.endswith("ask an administrator for the ClusterRole vgpu-reader\n")
     assert done.stderr.count("\n") == 1
 
