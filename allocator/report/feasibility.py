@@ -16,7 +16,7 @@ from allocator.model.request import Mode, PodRequest
 from allocator.placement import choose as choosing
 from allocator.placement.choose import Choice, FitVerdict, PlacementPolicy, choose
 from allocator.placement.fleet import snapshot_of
-from allocator.placement.refusals import vocabulary_of
+from allocator.request.wording import vocabulary_of
 
 MOST_GPUS: Final = 16  # in one machine
 
