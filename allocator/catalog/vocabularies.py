@@ -1,55 +1,27 @@
 """Vocabularies: the names each ecosystem uses for the same request; a new one is data, not code."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
-from allocator.model.request import Mode
+from allocator.model.request import Mode, Vocabulary
+
+__all__ = [
+    "FOREIGN",
+    "GPUSHARE",
+    "LARGEST_FACTOR",
+    "OWN",
+    "SLOT",
+    "VOCABULARIES",
+    "VOLCANO",
+    "Vocabulary",
+    "configure_vocabulary",
+]
 
 OWN: Final = "vgpu-admission.io/"
 SLOT: Final = "volcano.sh/vgpu-number"  # the resource our device plugin registers
 # Prefixes of GPU resources that we do not read; together with one of ours they count twice.
 FOREIGN: Final = ("nvidia.com/gpu", "nvidia.com/mig-", "volcano.sh/gpu-")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Vocabulary:
-    """Resource and annotation names of one ecosystem."""
-
-    name: str
-    # Resource names; None: the ecosystem has no such resource.
-    count: str | None
-    memory: str | None
-    percent: str | None = None
-    cores: str | None = None
-    memory_factor: int = 1  # MiB per unit of memory; gpuMemoryFactor and --memory-unit override it
-    whole: bool = False  # a count asks for whole GPUs and goes with no other resource
-    mode: Mode | None = None  # fixed, where the ecosystem has only one
-    # Annotation keys.
-    mode_key: str | None = None
-    isolate_key: str | None = None  # opts into hami-core instead of the fixed mode
-    use_models: str | None = None
-    not_models: str | None = None
-    use_uuids: str | None = None
-    not_uuids: str | None = None
-    prefixes: tuple[str, ...] = ()  # resources that are ours to interpret, and to refuse if unknown
-    slot: str = SLOT  # what makes kubelet call our device plugin, whatever else is asked for
-
-    def __hash__(self) -> int:
-        """Hash the name alone: vocabularies are few, and keys of tables on the hot path."""
-        return hash(self.name)
-
-    @property
-    def resources(self) -> tuple[str, ...]:
-        """Return the resource names that exist in this vocabulary."""
-        names = (self.count, self.memory, self.percent, self.cores)
-        return tuple(name for name in names if name is not None)
-
-    @property
-    def unit(self) -> str:
-        """Return the unit of the memory resource as messages name it."""
-        units = {1: "MiB", 1024: "GiB"}
-        return units.get(self.memory_factor, f"units of {self.memory_factor} MiB")
 
 
 VOLCANO: Final = Vocabulary(
@@ -64,6 +36,7 @@ VOLCANO: Final = Vocabulary(
     use_uuids="volcano.sh/vgpu-use-gpuuuid",
     not_uuids="volcano.sh/vgpu-nouse-gpuuuid",
     prefixes=("volcano.sh/vgpu-",),
+    slot=SLOT,
 )
 # Shares by memory, in GiB unless the cluster's plugin ran with --memory-unit=MiB; accounting
 # without isolation unless the pod asks for it.
@@ -79,6 +52,7 @@ GPUSHARE: Final = Vocabulary(
     use_models="nvidia.com/use-gputype",
     not_models="nvidia.com/nouse-gputype",
     prefixes=("aliyun.com/gpu-",),
+    slot=SLOT,
 )
 VOCABULARIES: Final = (VOLCANO, GPUSHARE)
 LARGEST_FACTOR: Final = 1 << 20  # MiB per unit: a unit of 1 TiB
@@ -95,7 +69,8 @@ def configure_vocabulary(
 
     *memory_factor* is MiB per unit of memory. *names* maps built-in resource names to the
     cluster's own (``resourceCountName`` and so on in the device-config); *slot* is the cluster's
-    own name of the slot. Raises ``ValueError`` where a factor or a name cannot be used.
+    own name of the slot. Where nothing is configured, *vocabulary* itself is returned. Raises
+    ``ValueError`` where a factor or a name cannot be used.
     """
     factor = vocabulary.memory_factor if memory_factor is None else memory_factor
     if not 1 <= factor <= LARGEST_FACTOR:
@@ -114,4 +89,4 @@ def configure_vocabulary(
     )
     if len(set(changed.resources)) < len(changed.resources):
         raise ValueError(f"two resources share a name: {', '.join(changed.resources)}")
-    return changed
+    return vocabulary if changed == vocabulary else changed

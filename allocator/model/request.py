@@ -110,6 +110,50 @@ class Filters:
         return uuid not in self.not_uuids and (not self.uuids or uuid in self.uuids)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vocabulary:
+    """Resource and annotation names of one ecosystem."""
+
+    name: str
+    # Resource names; None: the ecosystem has no such resource.
+    count: str | None
+    memory: str | None
+    percent: str | None = None
+    cores: str | None = None
+    memory_factor: int = 1  # MiB per unit of memory; gpuMemoryFactor and --memory-unit override it
+    whole: bool = False  # a count asks for whole GPUs and goes with no other resource
+    mode: Mode | None = None  # fixed, where the ecosystem has only one
+    # Annotation keys.
+    mode_key: str | None = None
+    isolate_key: str | None = None  # opts into hami-core instead of the fixed mode
+    use_models: str | None = None
+    not_models: str | None = None
+    use_uuids: str | None = None
+    not_uuids: str | None = None
+    prefixes: tuple[str, ...] = ()  # resources that are ours to interpret, and to refuse if unknown
+    slot: str  # what makes kubelet call our device plugin, whatever else is asked for
+
+    def __hash__(self) -> int:
+        """Hash the name alone: vocabularies are few, and keys of tables on the hot path."""
+        return hash(self.name)
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """Return the resource names that exist in this vocabulary."""
+        names = (self.count, self.memory, self.percent, self.cores)
+        return tuple(name for name in names if name is not None)
+
+    @property
+    def unit(self) -> str:
+        """Return the unit of the memory resource as messages name it."""
+        units = {1: "MiB", 1024: "GiB"}
+        return units.get(self.memory_factor, f"units of {self.memory_factor} MiB")
+
+    def units(self, memory: MiB) -> int:
+        """Return *memory* in whole units of the memory resource, rounded down."""
+        return memory // self.memory_factor
+
+
 class PodRequest(Value, frozen=True):
     """What a pod asks for."""
 
@@ -120,6 +164,8 @@ class PodRequest(Value, frozen=True):
     filters: Filters = Filters()
     fill_policies: FillPolicies = ANY_FILL_POLICY
     priority: Priority = Priority.LOW  # of its kernels, not of the pod in a queue
+    # The vocabulary with the names and units of the cluster; None: those of the catalogue.
+    configured: Vocabulary | None = None
 
     @property
     def named_mode(self) -> Mode | None:

@@ -14,7 +14,14 @@ from allocator.model.units import WHOLE_GPU, CorePercent, MiB
 from allocator.placement.fit import Headroom, shortfall
 from allocator.placement.mig import MigOptions
 from allocator.placement.packing import Headrooms
-from allocator.placement.refusals import field_of, place_of, vocabulary_of
+from allocator.request.wording import (
+    asked_memory,
+    field_of,
+    memory_figure,
+    memory_text,
+    place_of,
+    vocabulary_of,
+)
 
 Fits = Callable[[PodRequest], bool]
 Obstacle = tuple[Reason, str]
@@ -25,7 +32,7 @@ class SmallerRequest:
     """A smaller number in one container with which the whole pod fits, all else unchanged."""
 
     container_request: ContainerRequest
-    resource: str | None
+    resource: str
     advice: str
 
 
@@ -41,8 +48,9 @@ def shortage_advice(
 
     *later* says that waiting helps too. What is advised was tried: *fits* answered for it.
     """
+    names = vocabulary_of(request)
     met = (
-        (container_request, _obstacle(container_request, nodes, mig_options))
+        (container_request, _obstacle(container_request, nodes, mig_options, names=names))
         for container_request in request.containers
     )
     blocked = {
@@ -79,7 +87,11 @@ def _crowded_finding(nodes: Sequence[Headrooms], remedy: str) -> Finding:
 
 
 def _obstacle(
-    container_request: ContainerRequest, nodes: Sequence[Headrooms], mig_options: MigOptions
+    container_request: ContainerRequest,
+    nodes: Sequence[Headrooms],
+    mig_options: MigOptions,
+    *,
+    names: Vocabulary,
 ) -> Obstacle | None:
     """Return why no node takes *container_request* alone; ``None`` if one does."""
     takers = [
@@ -96,7 +108,7 @@ def _obstacle(
         return Reason.TOO_MANY, what
     soft = [headroom for headroom in headrooms if headroom.gpu.mode is not Mode.MIG]
     return (
-        _hami_core_obstacle(container_request, soft)
+        _hami_core_obstacle(container_request, soft, names=names)
         if soft
         else _mig_obstacle(container_request, headrooms, mig_options)
     )
@@ -111,7 +123,7 @@ def _takes(
 
 
 def _hami_core_obstacle(
-    container_request: ContainerRequest, headrooms: Sequence[Headroom]
+    container_request: ContainerRequest, headrooms: Sequence[Headroom], *, names: Vocabulary
 ) -> Obstacle:
     """Describe what the closest GPU lacks."""
     closest = min(headrooms, key=lambda headroom: shortfall(container_request, headroom).rank)
@@ -120,17 +132,17 @@ def _hami_core_obstacle(
             what = f"all {closest.gpu.slots} shares of the closest GPU are taken"
             return Reason.SHARES_SHORT, what
         case Reason.MEMORY_SHORT:
-            needed = container_request.memory_on(closest.gpu.memory)
-            what = (
-                f"asks for {needed} MiB on one GPU; the closest has {max(0, closest.memory)} free"
-            )
-            return Reason.MEMORY_SHORT, what
+            asked = asked_memory(names, container_request)
+            free = memory_figure(names, container_request, closest.memory, total=closest.gpu.memory)
+            return Reason.MEMORY_SHORT, f"asks for {asked}; the closest has {free} free"
         case _ if container_request.cores >= WHOLE_GPU:
             return Reason.CORES_SHORT, "asks for a whole GPU, but every GPU is in use"
+        case _ if not container_request.cores:
+            return Reason.CORES_SHORT, "all cores of the closest GPU are promised to other pods"
         case _:
-            free = max(0, WHOLE_GPU - closest.cores)
+            cores = max(0, WHOLE_GPU - closest.cores)
             what = (
-                f"asks for {container_request.cores} cores of one GPU; the closest has {free} free"
+                f"asks for {container_request.cores} cores of one GPU; the closest has {cores} free"
             )
             return Reason.CORES_SHORT, what
 
@@ -151,8 +163,8 @@ def _mig_obstacle(
 class _Amount:
     """One number of a container that could be smaller: *least* up to below *asked*."""
 
-    resource: str | None
-    unit: str
+    resource: str
+    text: Callable[[int], str]  # a value with its unit
     least: int
     asked: int
     with_value: Callable[[int], ContainerRequest]
@@ -175,44 +187,57 @@ def _reliefs(
 
             value = _largest(fits_with, least=amount.least, below=amount.asked)
             if value is not None:
-                unit = amount.unit.removesuffix("s") if value == 1 else amount.unit
-                advice = f"ask for at most {value}{unit}"
+                advice = f"ask for at most {amount.text(value)}"
                 yield SmallerRequest(
                     container_request=container_request, resource=amount.resource, advice=advice
                 )
 
 
 def _amounts(container_request: ContainerRequest, names: Vocabulary) -> Iterator[_Amount]:
-    if container_request.memory is not None:
+    """Yield the numbers that the user can write smaller: those whose resource exists.
+
+    They are in the unit of the resource. Who asks for whole GPUs by their number alone cannot
+    ask for less of one.
+    """
+    if not (names.whole and container_request.cores == WHOLE_GPU):
+        yield from _parts(container_request, names)
+    if names.count is not None:
+        yield _Amount(
+            resource=names.count,
+            text=lambda n: "1 GPU" if n == 1 else f"{n} GPUs",
+            least=1,
+            asked=container_request.count,
+            with_value=lambda n: msgspec.structs.replace(container_request, count=n),
+        )
+
+
+def _parts(container_request: ContainerRequest, names: Vocabulary) -> Iterator[_Amount]:
+    """Yield the numbers that say which part of a GPU is asked for."""
+    factor = names.memory_factor
+    if container_request.memory is not None and names.memory is not None:
         yield _Amount(
             resource=names.memory,
-            unit=" MiB",
+            text=lambda n: memory_text(names, n),
             least=1,
-            asked=container_request.memory,
-            with_value=lambda n: msgspec.structs.replace(container_request, memory=MiB(n)),
+            asked=names.units(container_request.memory),
+            with_value=lambda n: msgspec.structs.replace(container_request, memory=MiB(n * factor)),
         )
-    else:
+    elif names.percent is not None:
         yield _Amount(
             resource=names.percent,
-            unit="% of its memory",
+            text=lambda n: f"{n}% of its memory",
             least=1,
             asked=100 if container_request.percent is None else container_request.percent,
             with_value=lambda n: msgspec.structs.replace(container_request, percent=n),
         )
-    yield _Amount(
-        resource=names.cores,
-        unit=" cores",
-        least=0,
-        asked=container_request.cores,
-        with_value=lambda n: msgspec.structs.replace(container_request, cores=CorePercent(n)),
-    )
-    yield _Amount(
-        resource=names.count,
-        unit=" GPUs",
-        least=1,
-        asked=container_request.count,
-        with_value=lambda n: msgspec.structs.replace(container_request, count=n),
-    )
+    if names.cores is not None:
+        yield _Amount(
+            resource=names.cores,
+            text=lambda n: "1 core" if n == 1 else f"{n} cores",
+            least=0,
+            asked=container_request.cores,
+            with_value=lambda n: msgspec.structs.replace(container_request, cores=CorePercent(n)),
+        )
 
 
 def _replace_container(

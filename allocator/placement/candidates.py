@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from allocator.catalog.boards import bare_name
+from allocator.catalog.vocabularies import Vocabulary
 from allocator.mig.profiles import profiles_of, smallest_sufficient
 from allocator.model.decision import Candidate, Reason
 from allocator.model.gpu import Gpu, Node
@@ -11,6 +12,7 @@ from allocator.model.request import ContainerRequest, Mode, PodRequest
 from allocator.model.units import WHOLE_GPU
 from allocator.placement.fit import Headroom, hardware, headroom, shortfall
 from allocator.placement.mig import MigOptions
+from allocator.request.wording import memory_figure, memory_text, vocabulary_of
 
 Answer = tuple[Reason | None, str]
 
@@ -19,13 +21,14 @@ def candidates(
     nodes: Iterable[Node], request: PodRequest, *, modes: Sequence[Mode], mig_options: MigOptions
 ) -> Iterator[Candidate]:
     """Yield the verdict of every GPU on every container, in the order of nodes and GPUs."""
+    names = vocabulary_of(request)
     for node in nodes:
         for gpu in node.gpus:
             mode = mode_on(gpu, modes)
             gpu_headroom = headroom(gpu)
             for container_request in request.containers:
                 reason, detail = exclusion(gpu, request, modes) or _answer(
-                    container_request, gpu_headroom, mig_options
+                    container_request, gpu_headroom, mig_options, names=names
                 )
                 yield Candidate(
                     node=node.name,
@@ -72,16 +75,22 @@ def exclusion(gpu: Gpu, request: PodRequest, modes: Sequence[Mode]) -> Answer | 
 
 
 def _answer(
-    container_request: ContainerRequest, headroom: Headroom, mig_options: MigOptions
+    container_request: ContainerRequest,
+    headroom: Headroom,
+    mig_options: MigOptions,
+    *,
+    names: Vocabulary,
 ) -> Answer:
     return (
-        _mig_answer(container_request, headroom, mig_options)
+        _mig_answer(container_request, headroom, mig_options, names=names)
         if headroom.gpu.mode is Mode.MIG
-        else _hami_core_answer(container_request, headroom)
+        else _hami_core_answer(container_request, headroom, names=names)
     )
 
 
-def _hami_core_answer(container_request: ContainerRequest, headroom: Headroom) -> Answer:
+def _hami_core_answer(
+    container_request: ContainerRequest, headroom: Headroom, *, names: Vocabulary
+) -> Answer:
     reason = shortfall(container_request, headroom).reason
     match reason:
         case Reason.SHARES_SHORT:
@@ -91,11 +100,26 @@ def _hami_core_answer(container_request: ContainerRequest, headroom: Headroom) -
         case Reason.CORES_SHORT:
             return reason, f"{WHOLE_GPU - headroom.cores} of 100 cores free"
         case _:
-            return reason, f"{headroom.memory} of {headroom.gpu.memory} MiB free"
+            return reason, _free_memory(container_request, headroom, names=names)
+
+
+def _free_memory(
+    container_request: ContainerRequest, headroom: Headroom, *, names: Vocabulary
+) -> str:
+    """Return what is free of a GPU's memory, in the unit of the request."""
+    total = headroom.gpu.memory
+    if container_request.percent is not None:
+        free = memory_figure(names, container_request, headroom.memory, total=total)
+        return f"{free} of its memory free"
+    return f"{names.units(headroom.memory)} of {memory_text(names, names.units(total))} free"
 
 
 def _mig_answer(
-    container_request: ContainerRequest, headroom: Headroom, mig_options: MigOptions
+    container_request: ContainerRequest,
+    headroom: Headroom,
+    mig_options: MigOptions,
+    *,
+    names: Vocabulary,
 ) -> Answer:
     best = mig_options.options(container_request, (headroom,))
     if best and best[0].grant.placed is not None:
@@ -108,4 +132,5 @@ def _mig_answer(
     if not profiles:
         return Reason.NO_GEOMETRY, "no such MIG profile"
     largest = profiles[-1]
-    return Reason.NO_GEOMETRY, f"its largest profile {largest.profile} has {largest.memory} MiB"
+    usable = memory_text(names, names.units(largest.memory))
+    return Reason.NO_GEOMETRY, f"its largest profile {largest.profile} has {usable}"

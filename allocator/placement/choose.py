@@ -20,6 +20,7 @@ from allocator.placement.fleet import snapshot_of
 from allocator.placement.mig import MigOptions
 from allocator.placement.refusals import unservable_findings
 from allocator.placement.search import PlanSearch, best, places
+from allocator.request.wording import vocabulary_of
 
 
 class FitVerdict(StrEnum):
@@ -176,7 +177,7 @@ def _advice(
     search = scope.search(request)
     headrooms = [place.headrooms for there in search.places.values() for place in there]
     if not headrooms:
-        return _excluded_finding(answers)
+        return _excluded_finding(request, answers)
     return shortage_advice(
         request,
         headrooms,
@@ -186,17 +187,27 @@ def _advice(
     )
 
 
-def _excluded_finding(answers: Sequence[Candidate]) -> Finding:
+def _excluded_finding(request: PodRequest, answers: Sequence[Candidate]) -> Finding:
     """Say why every GPU is out of the question: broken, or excluded by its UUID."""
-    ill = any(candidate.reason is Reason.UNHEALTHY for candidate in answers)
+    if any(candidate.reason is Reason.UNHEALTHY for candidate in answers):
+        return Finding(
+            reason=Reason.UNHEALTHY,
+            place="pod",
+            field="metadata.annotations",
+            what="every GPU that qualifies is unhealthy",
+            remedy="wait until one recovers",
+        )
+    names, filters = vocabulary_of(request), request.filters
+    key = names.use_uuids if filters.uuids else names.not_uuids
+    what = f"{key} names no GPU here" if filters.uuids else f"{key} excludes every GPU here"
     return Finding(
-        reason=Reason.UNHEALTHY if ill else Reason.MODEL_UNAVAILABLE,
+        reason=Reason.MODEL_UNAVAILABLE,
         place="pod",
-        field="metadata.annotations",
-        what="every GPU that qualifies is unhealthy"
-        if ill
-        else "no GPU here has one of the accepted UUIDs",
-        remedy="wait until one recovers" if ill else "name the UUID of a GPU that exists",
+        field=f'metadata.annotations["{key}"]',
+        what=what,
+        remedy=f"name the UUID of a GPU that exists, or remove {key}"
+        if filters.uuids
+        else f"name fewer GPUs, or remove {key}",
     )
 
 

@@ -18,10 +18,11 @@ from allocator.model.decision import (
 )
 from allocator.model.gpu import GpuKind, Snapshot
 from allocator.model.request import ContainerRequest, Mode, PodRequest
-from allocator.model.units import WHOLE_GPU
+from allocator.model.units import WHOLE_GPU, MiB
 from allocator.model.value import Value
 from allocator.placement.fit import hardware, holds, peak, soft_cost
 from allocator.placement.refusals import ambiguous_percent, impossible_findings, unservable_findings
+from allocator.request.wording import vocabulary_of
 
 _Reasoned = tuple[Mode, ModeSource, str]  # a mode, how it came about, and the rule in words
 CLOSE: Final = 100  # thousandths of a GPU within which the stronger isolation wins
@@ -96,14 +97,15 @@ def mode_for(
     mode_costs = _mode_costs(request, offers)
     if mode_costs and (named is None or named[0] in mode_costs):
         return _choice(mode_costs, named or _best_mode(mode_costs, settings.prefer))
-    if impossible := findings_of(impossible_findings(request, offers)):
-        return impossible
-    if not offers or not complete:
-        rule = "not every node's inventory is known yet" if offers else "no GPU inventory yet"
-        return _default(named, settings, rule)
-    unservable = findings_of(unservable_findings(request, offers, mixed=mixed))
+    known = bool(offers) and complete
+    unservable = findings_of(unservable_findings(request, offers, mixed=mixed)) if known else None
     if unservable is not None and settings.fleet is FleetScope.CLOSED:
         return unservable
+    if impossible := findings_of(impossible_findings(request, offers)):
+        return impossible
+    if not known:
+        rule = "not every node's inventory is known yet" if offers else "no GPU inventory yet"
+        return _default(named, settings, rule)
     warnings = () if unservable is None else unservable.all
     return _default(named, settings, "no single kind of GPU can serve it", warnings=warnings)
 
@@ -128,8 +130,7 @@ def translated_percent(request: PodRequest, offers: Mapping[GpuKind, int]) -> Po
     if len(totals) > 1:
         return ambiguous_percent(request, first, able)
     containers = tuple(
-        _in_mib(container_request, able, request.profile)
-        for container_request in request.containers
+        _in_mib(container_request, able, request) for container_request in request.containers
     )
     return msgspec.structs.replace(request, containers=containers)
 
@@ -160,14 +161,22 @@ def _may_serve(kind: GpuKind, request: PodRequest) -> bool:
 
 
 def _in_mib(
-    container_request: ContainerRequest, kinds: Sequence[GpuKind], named: str | None
+    container_request: ContainerRequest, kinds: Sequence[GpuKind], request: PodRequest
 ) -> ContainerRequest:
-    """Translate so that the MIG profile meant by the percentage remains sufficient."""
+    """Translate so that the MIG profile meant by the percentage remains sufficient.
+
+    The result is whole units of the memory resource, and at least one: nothing else can be
+    written into the pod, and a second pass must find the same amount there.
+    """
     if container_request.percent is None:
         return container_request
-    sufficient = (smallest_sufficient(container_request, kind.board, named) for kind in kinds)
+    sufficient = (
+        smallest_sufficient(container_request, kind.board, request.profile) for kind in kinds
+    )
     limits = [profile.memory for profile in sufficient if profile is not None]
-    memory = min([container_request.memory_on(kinds[0].memory), *limits])
+    names = vocabulary_of(request)
+    units = names.units(min([container_request.memory_on(kinds[0].memory), *limits]))
+    memory = MiB(max(1, units) * names.memory_factor)
     return msgspec.structs.replace(container_request, memory=memory, percent=None)
 
 

@@ -1,13 +1,12 @@
 """Refusals: which number of a request no GPU of the fleet could meet, and which one it could."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
 
 from allocator.catalog.boards import MODELS, bare_name
 from allocator.catalog.keys import PROFILE_KEY
-from allocator.catalog.vocabularies import VOCABULARIES, VOLCANO, Vocabulary
 from allocator.mig.profiles import ProfileCapacity, profiles_of
 from allocator.model.decision import Finding, Reason
 from allocator.model.gpu import GpuKind
@@ -15,6 +14,14 @@ from allocator.model.request import ContainerRequest, Mode, PodRequest
 from allocator.model.units import WHOLE_GPU, MiB
 from allocator.model.untrusted import escaped, quote
 from allocator.placement.fit import hardware, holds, serves
+from allocator.request.wording import (
+    asked_memory,
+    field_of,
+    memory_text,
+    place_of,
+    short_name,
+    vocabulary_of,
+)
 
 Offers = Mapping[GpuKind, int]
 MOST_MODELS: Final = 8  # in one sentence
@@ -28,6 +35,16 @@ class _Fleet:
     accepted: Offers
     kinds: Offers
     mixed: bool
+
+    def closest_in_number(self, count: int) -> "_Fleet":
+        """Return those kinds alone of which a node has *count*, or else the most.
+
+        An amount that another kind has would be advised in vain: the number would be refused next.
+        """
+        if self.mixed:
+            return self
+        enough = min(count, max(self.kinds.values()))
+        return replace(self, kinds={k: n for k, n in self.kinds.items() if n >= enough})
 
 
 def unservable_findings(
@@ -59,14 +76,16 @@ def impossible_findings(request: PodRequest, offers: Offers) -> tuple[Finding, .
     """Say what no GPU has that is here or in the catalogue: no node to come would help."""
     largest = max([_LARGEST_KNOWN, *(kind.memory for kind in offers)])
     names = vocabulary_of(request)
+    most = names.units(MiB(largest))
+    several = "" if names.count is None or names.whole else " on each of several GPUs"
     return tuple(
         Finding(
             reason=Reason.MEMORY_SHORT,
             place=place_of(container_request),
             field=field_of(container_request, names.memory),
-            what=f"asks for {container_request.memory} MiB on one GPU; "
-            f"the largest known GPU has {largest}",
-            remedy=f"ask for at most {largest} MiB on each of several GPUs",
+            what=f"asks for {asked_memory(names, container_request)}; "
+            f"the largest known GPU has {most}",
+            remedy=f"ask for at most {memory_text(names, most)}{several}",
         )
         for container_request in request.containers
         if container_request.memory is not None and container_request.memory > largest
@@ -79,7 +98,8 @@ def ambiguous_percent(
     """Say that a percentage means different amounts on *kinds*, and which."""
     names = vocabulary_of(request)
     amounts = {
-        escaped(bare_name(kind.model)): container_request.memory_on(kind.memory) for kind in kinds
+        escaped(bare_name(kind.model)): names.units(container_request.memory_on(kind.memory))
+        for kind in kinds
     }
     listed = [f"{amount} on {model}" for model, amount in sorted(amounts.items())]
     resource = short_name(names.memory or "memory")
@@ -87,31 +107,10 @@ def ambiguous_percent(
         reason=Reason.CONFLICTING,
         place=place_of(container_request),
         field=field_of(container_request, names.percent),
-        what=f"{container_request.percent}% of a GPU is a different number of MiB on each model",
+        what=f"{container_request.percent}% of a GPU is a different number of {names.unit} "
+        "on each model",
         remedy=f"ask for {resource} instead: {', '.join(listed[:MOST_MODELS])}",
     )
-
-
-def vocabulary_of(request: PodRequest) -> Vocabulary:
-    """Return the names the user knows."""
-    return next((v for v in VOCABULARIES if v.name == request.vocabulary), VOLCANO)
-
-
-def short_name(resource: str) -> str:
-    """Return a resource name as people say it: ``vgpu-memory``."""
-    return resource.rpartition("/")[2]
-
-
-def place_of(container_request: ContainerRequest) -> str:
-    """Return where a finding about *container_request* belongs."""
-    return f"container {quote(container_request.name)}"
-
-
-def field_of(container_request: ContainerRequest, resource: str | None) -> str:
-    """Return the path of *resource* in the pod, or of all limits."""
-    kind = "initContainers" if container_request.of_init else "containers"
-    limits = f"spec.{kind}[{container_request.index}].resources.limits"
-    return f'{limits}["{resource}"]' if resource else limits
 
 
 def _takes(request: PodRequest, kind: GpuKind, count: int) -> bool:
@@ -161,7 +160,7 @@ def _obstacles(
     able = {k: n for k, n in fleet.kinds.items() if serves(container_request, k, request.profile)}
     if not able:
         yield _too_much_per_gpu(request, container_request, fleet)
-    counts = (able or fleet.kinds).values()
+    counts = (able or fleet.closest_in_number(container_request.count).kinds).values()
     most = sum(counts) if fleet.mixed else max(counts)
     if container_request.count > most:
         yield _too_many(request, container_request, most)
@@ -173,8 +172,10 @@ def _too_much_per_gpu(
     if container_request.cores > WHOLE_GPU:
         return _too_many_cores(request, container_request, of="one whole GPU", most=WHOLE_GPU)
     if all(kind.mode is Mode.MIG for kind in fleet.kinds):
-        return _no_geometry(request, container_request, fleet)
-    return _too_big(request, container_request, fleet.kinds)
+        return _no_geometry(
+            request, container_request, fleet.closest_in_number(container_request.count)
+        )
+    return _too_big(request, container_request, fleet)
 
 
 def _too_many(request: PodRequest, container_request: ContainerRequest, most: int) -> Finding:
@@ -201,33 +202,41 @@ def _too_many_cores(
     )
 
 
-def _too_big(request: PodRequest, container_request: ContainerRequest, kinds: Offers) -> Finding:
-    usable = {kind: _largest_share(kind) for kind in kinds}
-    largest = max(usable.values())
-    asked = container_request.memory or largest
-    remedy = f"ask for at most {largest}"
+def _too_big(request: PodRequest, container_request: ContainerRequest, fleet: _Fleet) -> Finding:
     names = vocabulary_of(request)
-    parts = -(-asked // largest)
-    each = -(-asked // parts)
-    wide = max((n for kind, n in kinds.items() if usable[kind] >= each), default=0)
-    if names.count and not names.whole and parts * container_request.count <= wide:
-        remedy += (
-            f", or use {short_name(names.count)} {parts * container_request.count} with {each} each"
-        )
+    usable = {kind: names.units(_largest_share(kind, container_request)) for kind in fleet.kinds}
+    kinds = fleet.closest_in_number(container_request.count).kinds
+    largest = max(usable[kind] for kind in kinds)
+    what = f"the largest has {largest}"
+    if max(usable.values()) > largest:
+        what = f"no node has {container_request.count} GPUs with more than {largest}"
+    remedy = _at_most(largest)
+    if largest and names.count and not names.whole:
+        asked = names.units(container_request.memory) if container_request.memory else largest
+        parts = -(-asked // largest)
+        each, count = -(-asked // parts), parts * container_request.count
+        if count <= max((n for kind, n in kinds.items() if usable[kind] >= each), default=0):
+            remedy += f", or use {short_name(names.count)} {count} with {each} each"
     return Finding(
         reason=Reason.MEMORY_SHORT,
         place=place_of(container_request),
         field=field_of(container_request, names.memory),
-        what=f"asks for {asked} MiB on one GPU; the largest has {largest}",
+        what=f"asks for {asked_memory(names, container_request)}; {what}",
         remedy=remedy,
     )
 
 
-def _largest_share(kind: GpuKind) -> MiB:
-    """Return the most memory that one container can have on a GPU of a kind."""
+def _at_most(units: int) -> str:
+    """Advise the largest amount; none, where the GPUs have less than one unit of the request."""
+    return f"ask for at most {units}" if units else "no smaller amount can be asked for"
+
+
+def _largest_share(kind: GpuKind, container_request: ContainerRequest) -> MiB:
+    """Return the most memory that a container can have on a GPU of a kind, with its cores."""
     if kind.mode is not Mode.MIG:
         return kind.memory
-    return max((profile.memory for profile in profiles_of(kind.board)), default=MiB(0))
+    shares = (p.memory for p in profiles_of(kind.board) if p.cores >= container_request.cores)
+    return max(shares, default=MiB(0))
 
 
 def _no_geometry(
@@ -246,14 +255,15 @@ def _no_geometry(
         of = f"the share of {profile.profile} on {bare_name(kind.model)}"
         return _too_many_cores(request, container_request, of=of, most=profile.cores)
     kind, profile = max(profiles, key=lambda candidate: (candidate[1].memory, candidate[0].model))
-    asked = (
-        f"{container_request.memory} MiB"
-        if container_request.memory is not None
-        else f"{container_request.percent}% of a GPU"
-    )
-    most = f"{profile.memory}" if container_request.memory is not None else f"{profile.percent}%"
-    largest = f"{profile.profile} on {bare_name(kind.model)} with {profile.memory} MiB usable"
     names = vocabulary_of(request)
+    if container_request.memory is not None:
+        units = names.units(profile.memory)
+        asked = memory_text(names, names.units(container_request.memory))
+        usable, remedy = memory_text(names, units), _at_most(units)
+    else:
+        asked, usable = f"{container_request.percent}% of a GPU", f"{profile.percent}%"
+        remedy = f"ask for at most {usable}"
+    largest = f"{profile.profile} on {bare_name(kind.model)} with {usable} usable"
     return Finding(
         reason=Reason.NO_GEOMETRY,
         place=place_of(container_request),
@@ -262,7 +272,7 @@ def _no_geometry(
             names.memory if container_request.memory is not None else names.percent,
         ),
         what=f"no MIG profile here has {asked} (largest: {largest})",
-        remedy=f"ask for at most {most}{_removal_hint(request, container_request, fleet)}",
+        remedy=f"{remedy}{_removal_hint(request, container_request, fleet)}",
     )
 
 

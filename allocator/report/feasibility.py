@@ -16,8 +16,8 @@ from allocator.model.request import Mode, PodRequest
 from allocator.placement import choose as choosing
 from allocator.placement.choose import Choice, FitVerdict, PlacementPolicy, choose, in_mode
 from allocator.placement.fleet import snapshot_of
-from allocator.placement.refusals import vocabulary_of
 from allocator.report.copies import ONE_POD, Copies, CopyCount, place_copies
+from allocator.request.wording import vocabulary_of
 
 MOST_GPUS: Final = 16  # in one machine
 

@@ -12,6 +12,7 @@ from allocator.placement.mode import explain_mode
 from allocator.report.copies import CopyCount
 from allocator.report.feasibility import Feasibility, FeasibilityVerdict, GrantedDevice, OptionKind
 from allocator.report.terminal_lines import Line, ListLine, TextSpan, Tone, counted, row
+from allocator.request.wording import memory_text, vocabulary_of
 
 WORDS: Final = {
     FeasibilityVerdict.FITS: ("FITS NOW", Tone.GOOD),
@@ -31,15 +32,14 @@ _SOURCES: Final = {
 
 def request_text(request: PodRequest) -> str:
     """Return what a pod asks for, in a sentence."""
-    parts = [
-        _amounts(container_request, request.profile) for container_request in request.containers
-    ]
+    parts = [_amounts(container_request, request) for container_request in request.containers]
     return "; ".join([*parts, *_wishes(request)])
 
 
-def _amounts(container_request: ContainerRequest, profile: str | None) -> str:
+def _amounts(container_request: ContainerRequest, request: PodRequest) -> str:
+    names, profile = vocabulary_of(request), request.profile
     if container_request.memory is not None:
-        memory = f"{container_request.memory} MiB"
+        memory = memory_text(names, names.units(container_request.memory))
     elif container_request.percent is not None:
         memory = f"{container_request.percent} % of its memory"
     else:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
-from allocator.catalog.vocabularies import Vocabulary
+from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
 from allocator.model.decision import Finding, Findings, Reason, all_findings, findings_of
 from allocator.model.request import MOST_CONTAINERS, ContainerRequest, PodRequest
 from allocator.request.containers import (
@@ -83,6 +83,7 @@ def _pod(
         filters=named.filters,
         fill_policies=policies,
         priority=named.priority,
+        configured=None if vocabulary in VOCABULARIES else vocabulary,
     )
 
 

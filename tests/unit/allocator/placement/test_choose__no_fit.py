@@ -98,9 +98,17 @@ MIG, SOFT = Mode.MIG, Mode.HAMI_CORE
             snapshot(nodes_of(1, T4)),
             pod(ask(1000), filters=Filters(uuids=("GPU-none",))),
             FitVerdict.NEVER,
-            "pod: no GPU here has one of the accepted UUIDs; "
-            "name the UUID of a GPU that exists [ModelUnavailable]",
+            "pod: volcano.sh/vgpu-use-gpuuuid names no GPU here; name the UUID of a GPU that "
+            "exists, or remove volcano.sh/vgpu-use-gpuuuid [ModelUnavailable]",
             id="uuid-never",
+        ),
+        pytest.param(
+            snapshot(nodes_of(1, T4)),
+            pod(ask(1000), filters=Filters(not_uuids=("GPU-n0-0",))),
+            FitVerdict.NEVER,
+            "pod: volcano.sh/vgpu-nouse-gpuuuid excludes every GPU here; name fewer GPUs, "
+            "or remove volcano.sh/vgpu-nouse-gpuuuid [ModelUnavailable]",
+            id="not-uuid-never",
         ),
         pytest.param(
             snapshot(),

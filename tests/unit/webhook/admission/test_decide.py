@@ -2,6 +2,7 @@
 
 import pytest
 
+from allocator.catalog.vocabularies import VOLCANO, configure_vocabulary
 from allocator.config.settings import (
     Injection,
     NodeAgent,
@@ -13,6 +14,7 @@ from allocator.config.settings import (
 from allocator.model.decision import ModeSource, Reason
 from allocator.model.gpu import Snapshot
 from allocator.model.request import Mode
+from tests.builders.model import T4, nodes_of, snapshot
 from tests.builders.pods import (
     CORES,
     GPU_MEM,
@@ -431,3 +433,22 @@ def test_validation_misses_a_variable() -> None:
     ]
 
     assert reason(confirm(typed(found), UNKNOWN)) is Reason.INCOMPLETE
+
+
+@pytest.mark.parametrize("factor", [1, 7, 1000, 16_000])
+def test_a_percentage_for_upstreams_plugin_survives_validation(factor: int) -> None:
+    """What is written in the site's units is what validation reads there, also if it rounds."""
+    context = AdmissionContext(
+        settings=Settings(node_agent=NodeAgent.UPSTREAM),
+        snapshot=snapshot(nodes_of(1, T4)),
+        vocabularies=(configure_vocabulary(VOLCANO, memory_factor=factor),),
+        host_paths=True,
+    )
+    asked = pod(container(limits={NUMBER: 1, PERCENT: 50}), annotations=HAMI)
+
+    found = admitted(received(asked), context)
+
+    units = int(found["spec"]["containers"][0]["resources"]["limits"][MEMORY])
+    assert units == max(1, 7680 // factor)
+    assert variables(found)["CUDA_DEVICE_MEMORY_LIMIT_0"] == f"{units * factor}m"
+    assert isinstance(confirm(typed(found), context), Rewritten)
