@@ -133,8 +133,9 @@ class Ledger:
         """Return why no entry may be added, whatever is free; empty for an open node."""
         if self.deleting:
             return "its GPUNode is being deleted"
-        known = self.inventory and self.node.gpus
-        return "" if known else "its agent has not reported its GPUs yet"
+        if not self.node.gpus:
+            return "its agent has not reported its GPUs yet"
+        return "" if self.inventory else "its agent is starting, stopping or being replaced"
 
 
 def parse_ledger(document: Mapping[str, Any]) -> Ledger:

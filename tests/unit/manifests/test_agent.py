@@ -72,6 +72,27 @@ def test_it_runs_where_somebody_asked_for_it() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("taint", "runs"),
+    [
+        pytest.param(None, True, id="the-only-node"),
+        pytest.param("vgpu-admission.io/agent-not-ready", True, id="new-node"),
+        pytest.param("nvidia.com/gpu", True, id="gpu-node"),
+        pytest.param("node-role.kubernetes.io/control-plane", False, id="beside-workers"),
+        pytest.param("dedicated", False, id="somebody-else's"),
+    ],
+)
+def test_simulated_gpus_are_where_ordinary_pods_run(taint: str | None, *, runs: bool) -> None:
+    """Also on the one node of kind or minikube, a control plane without a taint."""
+    spec = simulated()["spec"]["template"]["spec"]
+
+    assert "affinity" not in spec
+    assert spec["nodeSelector"] == {"kubernetes.io/os": "linux"}
+    assert all(one["operator"] == "Exists" for one in spec["tolerations"])
+    tolerated = {one.get("key") for one in spec["tolerations"]}
+    assert (taint is None or bool(tolerated & {taint, None})) is runs
+
+
 def test_every_privilege_has_its_reason_beside_it() -> None:
     """It is not privileged; each capability stands on a line with why."""
     security = container(daemon_set())["securityContext"]
