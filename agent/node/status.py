@@ -6,6 +6,7 @@ rounded, with hysteresis. Use without an entry is listed; where it is unknown, t
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Final
 
@@ -25,6 +26,8 @@ from allocator.model.request import Mode
 from allocator.model.units import NO_MEMORY, MiB
 
 Json = dict[str, object]
+# Age of an entry after which kubelet has decided about its pod; entries have whole seconds.
+ADMITTED_WITHIN: Final = timedelta(seconds=4)
 MEMORY_STEP: Final = 256  # MiB; foreign memory is reported in multiples
 LONGEST_REASON: Final = 256  # characters; the CRD's bound
 
@@ -233,3 +236,14 @@ def _instance(instance: RealisedInstance) -> Json:
         "profile": placed.profile.name,
         "start": placed.start,
     } | uuid
+
+
+def awaits_admission(ledger: Ledger, now: datetime) -> bool:
+    """Say whether kubelet may have yet to admit a pod that has an entry; *now* is an aware time.
+
+    The pod of an entry that is held has been admitted: its first container was about to start.
+    """
+    return any(
+        entry.uid not in ledger.held and now - entry.since < ADMITTED_WITHIN
+        for entry in ledger.entries
+    )

@@ -42,6 +42,7 @@ class StatusFacts:
     boot: str  # id
     hardware: Callable[[], Hardware | None]
     alive: Alive  # uids of pods with processes
+    serving: Callable[[], bool] = lambda: True  # kubelet knows our slots
 
 
 class StatusController:
@@ -71,6 +72,8 @@ class StatusController:
         self._processes: tuple[float, frozenset[str]] = NEVER, frozenset()
         self.written = 0  # writes so far
         self.leaving = False  # no GPU is to be promised here any more
+        self.stopping = False  # nor until the next agent serves
+        self._lock = asyncio.Lock()  # held by the write in flight
 
     async def hold(self, uid: str) -> None:
         """Return once the entry of pod *uid* is in ``status.held``; raises NotYetError.
@@ -85,6 +88,26 @@ class StatusController:
         self._waiting.setdefault(uid, []).append(waiter)
         self._urgent.set()
         await waiter
+
+    async def close_node(self) -> StoredGpuNode | None:
+        """Remove the inventory, so that every bind to this node is refused until it is written.
+
+        Return the GPUNode as it is then, ``None`` where there is none. Raises :class:`KubeError`.
+        """
+        async with self._lock:
+            stored_gpu_node = await self._read()
+            if (
+                stored_gpu_node is None
+                or self._informer.is_upstream
+                or not stored_gpu_node.ledger.inventory
+            ):
+                return stored_gpu_node
+            ops = (
+                {"op": "test", "path": "/metadata/uid", "value": stored_gpu_node.ledger.uid},
+                {"op": "remove", "path": "/status/inventory"},
+            )
+            raw = await self._calls.json_patch(f"{GPU_NODES}/{self._informer.name}/status", ops)
+            return self._informer.learn(decode_gpu_node(raw))
 
     def _is_held(self, uid: str) -> bool:
         """Say whether an entry is held for certain: no write of ours may have released it."""
@@ -204,8 +227,11 @@ class StatusController:
             },
             {"op": "add", "path": "/status", "value": wanted},
         )
-        self._released |= stored_gpu_node.ledger.held.difference(held)
-        raw = await self._calls.json_patch(f"{GPU_NODES}/{self._informer.name}/status", ops)
+        async with self._lock:
+            if self.stopping and "inventory" in wanted:  # decided before close_node()
+                raise ConflictError(409, "Conflict", "the agent is stopping")
+            self._released |= stored_gpu_node.ledger.held.difference(held)
+            raw = await self._calls.json_patch(f"{GPU_NODES}/{self._informer.name}/status", ops)
         self._released = frozenset()
         self.written += 1
         answer = decode_gpu_node(raw)
@@ -249,8 +275,12 @@ class StatusController:
             held=self._held_uids(stored_gpu_node, started, alive),
             generation=stored_gpu_node.ledger.generation,
             closed=boot_conflict or informer.plugin_conflict or _closed_reason(unknown),
-            without_inventory=self.leaving or bool(boot_conflict),
+            without_inventory=self._is_without_inventory() or bool(boot_conflict),
         )
+
+    def _is_without_inventory(self) -> bool:
+        """Say whether this agent goes, or does not serve yet: no pod may be bound then."""
+        return self.leaving or self.stopping or not self._facts.serving()
 
     def _boot_conflict(self, node: OwnNode) -> str:
         """Return how our boot id differs from our Node's; empty if it does not.

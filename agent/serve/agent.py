@@ -31,6 +31,7 @@ from agent.node.status_controller import StatusController, StatusFacts
 from agent.region.library_files import Absent, Installed, install_from, install_simulated, sweep
 from agent.region.region_files import RegionFiles
 from agent.serve.device_plugin import DevicePluginService, Paths, PluginServices
+from agent.serve.handover import close_left_open, hand_over
 from agent.serve.http import HttpAnswers, serve_http
 from agent.serve.monitor_view import Evictor, MonitorView
 from agent.serve.node_events import REPORTER, NodeEvents
@@ -75,7 +76,10 @@ class AgentParts:
         )
         self.hardware_informer.instances = self.instances
         facts = StatusFacts(
-            self.boot, lambda: self.hardware_informer.hardware, self.uids_with_processes
+            self.boot,
+            lambda: self.hardware_informer.hardware,
+            self.uids_with_processes,
+            serving=lambda: self.capacity_controller.serving,
         )
         self.status_controller = StatusController(client, self.node_informer, facts)
         self.capacity_controller = CapacityController(
@@ -233,6 +237,8 @@ async def run(options: AgentOptions) -> None:
                 async with serve_http(answers, options.listen) as port:
                     log.info("serving", port=port, version=parts.version, node=options.node)
                     await stop.wait()
+                    if not options.withdraw:
+                        await hand_over(parts.status_controller, parts.node_informer)
             await agent.withdrawal().depart(parts.status_controller)
         finally:
             await parts.close()
@@ -290,12 +296,15 @@ class Agent:
         )
 
     async def _status(self) -> Never:
-        """Write the status once the instances are known; until then the previous status stays.
+        """Close the node until kubelet knows our slots, and write the status from then on.
 
-        A status without them would take every GPU in MIG mode out of service for a moment.
+        It is written once the instances are known: a status without them would take every GPU in
+        MIG mode out of service for a moment.
         """
         parts = self.parts
         changed = parts.node_informer.subscribe()
+        if not self.options.withdraw:
+            await close_left_open(parts.status_controller, parts.node_informer)
         while not (parts.hardware_informer.instances_known or self.options.withdraw):
             await changed.wait()
             changed.clear()

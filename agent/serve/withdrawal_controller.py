@@ -26,7 +26,7 @@ from allocator.cluster.inventory import NODES
 from kube.errors import KubeError
 
 INTERVAL: Final = 5.0  # seconds between looks at what is left
-LAST_SECONDS: Final = 5.0  # for a withdrawal at the end; kubelet kills the agent after ten
+LAST_SECONDS: Final = 5.0  # for a withdrawal, of the DaemonSet's grace period of 20
 log = structlog.get_logger(__name__)
 
 

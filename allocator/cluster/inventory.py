@@ -220,6 +220,11 @@ class Inventory:
         """Say whether every watch has published a complete list."""
         return all(health.synced for health in self.watches.values())
 
+    @property
+    def knows_gpus(self) -> bool:
+        """Say whether each of ``REQUIRED_KINDS`` has been listed completely."""
+        return all(self.watches[kind].synced for kind in REQUIRED_KINDS)
+
     def age(self) -> float | None:
         """Return the age in seconds of the oldest of the ``REQUIRED_KINDS``' last messages.
 

@@ -139,8 +139,11 @@ class Ledger:
         """Return why no entry may be added, whatever is free; empty for an open node."""
         if self.deleting:
             return "its GPUNode is being deleted"
-        known = self.inventory and self.node.gpus
-        return "" if known else self.stated or "its agent has not reported its GPUs yet"
+        if not self.node.gpus:
+            return self.stated or "its agent has not reported its GPUs yet"
+        if not self.inventory:
+            return self.stated or "its agent is starting, stopping or being replaced"
+        return ""
 
 
 def parse_ledger(document: Mapping[str, Any]) -> Ledger:

@@ -34,7 +34,7 @@ from webhook.admission.context import AdmissionContext
 from webhook.binding.scheduler_pod import unbound_pod, watched_pod
 from webhook.serve import extender_routes
 from webhook.serve.certificates import NAME
-from webhook.serve.extender_verbs import Extender
+from webhook.serve.extender_verbs import Extender, NotKnownYetError
 from webhook.serve.http import Listen, routes, serve_app
 from webhook.serve.leader import LeaderContext
 from webhook.serve.metrics import WebhookMetrics
@@ -136,7 +136,7 @@ class ExtenderService:
 
     def _extender(self, attendant: UnschedulableController, *, binds: bool) -> Extender:
         return Extender(
-            index=self.inventory.index,
+            index=self._known_index,
             with_nominated=self._with_assumed,
             read_pod=CachedPodDecoder(lambda: self.inventory.vocabularies),
             settings=lambda: self.inventory.settings,
@@ -145,6 +145,12 @@ class ExtenderService:
             note_assumed=self.assumed_pods.expect,
             writer=self.client if binds else None,
         )
+
+    def _known_index(self) -> Index:
+        """Return the index; raises NotKnownYetError before it was complete for the first time."""
+        if not self.inventory.knows_gpus:
+            raise NotKnownYetError("the nodes and their GPUs are not known yet; ask again")
+        return self.inventory.index()
 
     def _unschedulable_controller(self) -> UnschedulableController:
         return UnschedulableController(

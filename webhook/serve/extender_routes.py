@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from webhook.serve.extender_verbs import BadQuestionError, Extender
+from webhook.serve.extender_verbs import BadQuestionError, Extender, NotKnownYetError
 from webhook.serve.http import AtOnce
 
 PREFIXES: Final = ("/extender", "/gpushare-scheduler")  # ours, and that of gpushare's documents
@@ -108,6 +108,8 @@ def _failure(error: Exception) -> tuple[int, bytes]:
     """Say why there is no answer: the scheduler tries again, or skips us if it may."""
     if isinstance(error, BadQuestionError):
         return 400, f"{error}\n".encode(errors="replace")
+    if isinstance(error, NotKnownYetError):
+        return 503, f"{error}\n".encode()
     log.error("extender call failed", exc_info=error)
     return 500, b"internal error; see the log of vgpu-admission\n"
 

@@ -42,6 +42,10 @@ class BadQuestionError(Exception):
     """A body that asks nothing we can answer."""
 
 
+class NotKnownYetError(Exception):
+    """A question before the nodes and their GPUs are known: every node would seem to fit."""
+
+
 class _NodeName(msgspec.Struct, frozen=True, gc=False):
     name: str
 

@@ -85,7 +85,7 @@ async def run(options: WebhookOptions) -> None:
         known_callers = _keep_certificates(live, options, client, events=events, start=start)
         start(_gauges(metrics, inventory, live), "gauges")
         start(freeze_when_settled(lambda: inventory.synced), "memory")
-        rest = routes(metrics, lambda: not stop.is_set() and _ready(inventory, live))
+        rest = routes(metrics, lambda: not stop.is_set() and _ready(inventory, live, options))
         watch = SharedInformer(PODS)
         leader = _leader_context(
             client, inventory, watch=watch, events=events, journal=journal, metrics=metrics
@@ -213,12 +213,13 @@ def _election(options: WebhookOptions, client: Client, lease: str) -> Election:
     return Election(client, candidate)
 
 
-def _ready(inventory: Inventory, live: ServingPair) -> bool:
+def _ready(inventory: Inventory, live: ServingPair, options: WebhookOptions) -> bool:
     """Say whether reviews can be answered: a valid pair, and namespaces and settings known.
 
-    GPU inventory is not waited for: without it pods are admitted, never refused.
+    Only an extender waits for GPU inventory: without it pods are admitted, never refused.
     """
     known = inventory.watches["namespaces"].synced and inventory.watches["settings"].synced
+    known = known and (options.extender is None or inventory.knows_gpus)
     return live.ready and known
 
 

@@ -45,6 +45,7 @@ class Scene:
         self.time = FakeClock()
         self.hardware: Hardware | None = Hardware(devices=(gpu(0), gpu(1)))
         self.alive: set[str] = set()
+        self.serving = True
         self.informer = NodeInformer(client, "n", "system")
         self.status_controller = self.new_status_controller()
         self.capacity_controller = CapacityController(
@@ -53,7 +54,7 @@ class Scene:
 
     def new_status_controller(self) -> StatusController:
         """Return the writer of an agent that has just started."""
-        facts = StatusFacts(BOOT, lambda: self.hardware, self._alive)
+        facts = StatusFacts(BOOT, lambda: self.hardware, self._alive, serving=lambda: self.serving)
         return StatusController(self.client, self.informer, facts, clock=self.time.clock())
 
     async def _alive(self) -> set[str]:

@@ -72,6 +72,16 @@ def test_it_runs_where_somebody_asked_for_it() -> None:
     }
 
 
+def test_simulated_gpus_are_where_somebody_asked_for_them() -> None:
+    """As real ones: also on the one node of kind or minikube, which is its control plane."""
+    simulated_spec = simulated()["spec"]["template"]["spec"]
+    spec = daemon_set()["spec"]["template"]["spec"]
+
+    assert "affinity" not in simulated_spec
+    for field in ("nodeSelector", "tolerations"):
+        assert simulated_spec[field] == spec[field]
+
+
 def test_every_privilege_has_its_reason_beside_it() -> None:
     """It is not privileged; each capability stands on a line with why."""
     security = container(daemon_set())["securityContext"]

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from agent.node.status import (
     Identity,
     NodeAccount,
     RealisedInstance,
+    awaits_admission,
     document,
     rounded_memory,
     served_gpus,
@@ -29,6 +31,7 @@ from allocator.model.request import Mode
 from allocator.model.units import MiB
 from manifests.generator.gpunode import gpunode
 from tests.builders import model as builders
+from tests.builders.gpunodes import NOON, entry, ledger
 from tests.builders.model import A100_40, T4, mig_grant, placed, soft_grant
 
 IDENTITY = Identity(name="n", uid="node-1", boot="boot-1")
@@ -199,6 +202,26 @@ def test_who_leaves_takes_no_commit_any_more() -> None:
     status = document(NodeAccount(identity=IDENTITY, gpus=gpus, without_inventory=True))
 
     assert ledger_of(status).closed
+
+
+@pytest.mark.parametrize(
+    ("age", "held", "awaits"),
+    [
+        pytest.param(0, (), True, id="just-bound"),
+        pytest.param(3.9, (), True, id="on-its-way"),
+        pytest.param(4, (), False, id="decided"),
+        pytest.param(0, ("p",), False, id="started"),
+        pytest.param(0, ("q",), True, id="another-started"),
+        pytest.param(-3600, (), True, id="clock-behind"),
+    ],
+)
+def test_an_agent_waits_for_pods_on_their_way(
+    age: float, held: tuple[str, ...], awaits: bool
+) -> None:
+    """Kubelet has admitted a pod that is held, and has decided about one that is old enough."""
+    told = ledger(builders.node("n", builders.gpu(T4)), [entry("p")], held=held)
+
+    assert awaits_admission(told, NOON + timedelta(seconds=age)) is awaits
 
 
 def test_where_something_unknown_runs_nothing_is_promised() -> None:

@@ -166,7 +166,8 @@ def test_a_closed_ledger_takes_nothing() -> None:
     result = assign(ledger(SOFT, inventory=""), wanted(), policy=PlacementPolicy())
 
     assert isinstance(result, NoFit)
-    assert "not reported its GPUs" in result.finding.what
+    assert "its agent is starting, stopping or being replaced" in result.finding.what
+    assert result.later
 
 
 @pytest.mark.parametrize(

@@ -169,6 +169,14 @@ def test_an_unreadable_entry_keeps_its_place() -> None:
     [
         pytest.param(moved(lambda s: s.pop("status")), "not reported its GPUs", id="no-status"),
         pytest.param(
+            moved(lambda s: s["status"].pop("inventory")),
+            "starting, stopping or being replaced",
+            id="no-inventory",
+        ),
+        pytest.param(
+            moved(lambda s: s["status"].update(gpus=[])), "not reported its GPUs", id="no-gpus"
+        ),
+        pytest.param(
             moved(lambda s: s["metadata"].update(deletionTimestamp="2026-11-21T12:00:00Z")),
             "being deleted",
             id="deleting",
