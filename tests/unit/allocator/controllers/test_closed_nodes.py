@@ -75,8 +75,8 @@ def test_what_lasts_is_said_on_the_node_and_written() -> None:
         "Node",
         "u",
     )
-    assert event.note.endswith("its agent has not reported its GPUs yet")
-    status = {"closed": "its agent has not reported its GPUs yet"}
+    assert event.note.endswith("its agent is starting, stopping or being replaced")
+    status = {"closed": "its agent is starting, stopping or being replaced"}
     assert cluster.writes == [{"metadata": {"resourceVersion": "100"}, "status": status}]
 
 

@@ -25,7 +25,9 @@ SILENT = replace(OPEN, inventory="", stated="")
         pytest.param(
             replace(OPEN, deleting=True), MACHINE, "its GPUNode is being deleted", id="deleted"
         ),
-        pytest.param(SILENT, MACHINE, "its agent has not reported its GPUs yet", id="silent"),
+        pytest.param(
+            SILENT, MACHINE, "its agent is starting, stopping or being replaced", id="silent"
+        ),
         pytest.param(replace(SILENT, stated="why"), MACHINE, "why", id="closed-by-its-agent"),
         pytest.param(replace(OPEN, stated="why"), MACHINE, "why", id="no-gpu-can-be-used"),
         pytest.param(

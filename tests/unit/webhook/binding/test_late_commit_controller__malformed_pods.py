@@ -195,8 +195,10 @@ def test_an_annotation_written_to_harm_stops_no_other(told: str, agent: NodeAgen
     ("known", "agent", "said"),
     [
         pytest.param(False, NodeAgent.OURS, ["no GPUs known to vgpu-admission"], id="unknown"),
-        pytest.param(True, NodeAgent.OURS, ["not reported its GPUs yet"], id="closed"),
-        pytest.param(True, NodeAgent.UPSTREAM, ["not reported its GPUs yet"], id="upstream"),
+        pytest.param(True, NodeAgent.OURS, ["starting, stopping or being replaced"], id="closed"),
+        pytest.param(
+            True, NodeAgent.UPSTREAM, ["starting, stopping or being replaced"], id="upstream"
+        ),
         pytest.param(False, NodeAgent.UPSTREAM, [], id="another-plugins"),
     ],
 )
