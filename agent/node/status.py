@@ -180,7 +180,7 @@ class NodeAccount:
     held: Collection[str] = ()
     generation: int = 0
     closed: str = ""  # why no GPU may be promised now; empty: open
-    without_inventory: bool = False  # so that no GPU is promised any more
+    no_inventory: str = ""  # why none is written, so that no GPU is promised; empty: one is
 
 
 def document(account: NodeAccount) -> Json:
@@ -208,18 +208,16 @@ def document(account: NodeAccount) -> Json:
         "driver": account.driver,
     }
     written["closed"] = _closed_text(account)
-    absent = {"inventory"} if account.without_inventory else set()
+    absent = {"inventory"} if account.no_inventory else set()
     return {key: value for key, value in written.items() if value != "" and key not in absent}
 
 
 def _closed_text(account: NodeAccount) -> str:
     """Return why no GPU of the node can be used; empty if one can. The schema wants ASCII."""
     reasons = [one.reason for one in account.gpus]
-    why = account.closed or (reasons[0] if reasons and all(reasons) else "")
-    if not why and account.without_inventory:
-        why = "its agent is leaving the node"
-    if not why and not reasons:
-        why = "its agent has found no GPU"
+    why = account.no_inventory or account.closed
+    if not why and all(reasons):
+        why = reasons[0] if reasons else "its agent has found no GPU"
     return "".join(c if " " <= c <= "~" else "?" for c in why[:LONGEST_REASON])
 
 

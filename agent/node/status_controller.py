@@ -260,7 +260,6 @@ class StatusController:
             instances=hardware.instances,
             vocabularies=informer.vocabularies,
         )
-        boot_conflict = self._boot_conflict(node)
         return NodeAccount(
             identity=self._identity(node),
             gpus=served_gpus(
@@ -274,13 +273,17 @@ class StatusController:
             unpromised=entries,
             held=self._held_uids(stored_gpu_node, started, alive),
             generation=stored_gpu_node.ledger.generation,
-            closed=boot_conflict or informer.plugin_conflict or _closed_reason(unknown),
-            without_inventory=self._is_without_inventory() or bool(boot_conflict),
+            closed=informer.plugin_conflict or _closed_reason(unknown),
+            no_inventory=self._boot_conflict(node) or self._absence(),
         )
 
-    def _is_without_inventory(self) -> bool:
-        """Say whether this agent goes, or does not serve yet: no pod may be bound then."""
-        return self.leaving or self.stopping or not self._facts.serving()
+    def _absence(self) -> str:
+        """Return why no plugin of ours serves kubelet, or soon none will; empty if one does."""
+        if self.leaving:
+            return "its agent is leaving the node"
+        if self.stopping:
+            return "its agent is stopping; the next one opens the node"
+        return "" if self._facts.serving() else "its agent has not registered with kubelet yet"
 
     def _boot_conflict(self, node: OwnNode) -> str:
         """Return how our boot id differs from our Node's; empty if it does not.

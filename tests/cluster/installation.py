@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -142,12 +143,17 @@ class Installation:
         return ""
 
     def add_node(self, node: Node) -> None:
-        """Add a node with the inventory that its agent would report."""
-        self.api.create("/api/v1/nodes", {"metadata": {"name": node.name}})
+        """Add a node with the label and the inventory that its agent would write."""
+        labels = {"vgpu-admission.io/agent": "0.1.0"}
+        self.api.create("/api/v1/nodes", {"metadata": {"name": node.name, "labels": labels}})
         headers = Who(CONTROL_PLANE).headers
         kind = {"apiVersion": "vgpu-admission.io/v1alpha1", "kind": "GPUNode"}
         body = {**kind, "metadata": {"name": node.name}, "spec": {"entries": []}}
-        self.api.request("POST", GPU_NODES, body, headers=headers)
+        try:
+            self.api.request("POST", GPU_NODES, body, headers=headers)
+        except ApiError as error:
+            if error.status != HTTPStatus.CONFLICT:  # a replica was quicker
+                raise
         self.api.request(
             "PATCH",
             f"{GPU_NODES}/{node.name}/status",

@@ -90,7 +90,7 @@ def test_an_open_fleet_warns(gpu_site: Installation, opted_in: str) -> None:
     assert warning.startswith(
         'vgpu: container "main": asks for 90000 MiB on one GPU; the largest has'
     )
-    assert len(warning) <= 120
+    assert len(warning) <= 256  # what the API server leaves of one, where there are many
 
 
 def test_a_dry_run_is_answered_in_full_and_leaves_no_trace(

@@ -33,7 +33,7 @@ def test_a_stopping_agent_closes_its_node() -> None:
         assert parse_ledger(scene.stored).closed == CLOSED
         assert {gpu["healthy"] for gpu in scene.status["gpus"]} == {True}
         await scene.held("p")
-        assert parse_ledger(scene.stored).closed == CLOSED
+        assert parse_ledger(scene.stored).closed.startswith("its agent is stopping")
         scene.status_controller = scene.new_status_controller()
         await scene.told()
         assert parse_ledger(scene.stored).closed == ""
@@ -106,7 +106,7 @@ def test_a_node_stays_closed_until_kubelet_knows_its_slots() -> None:
         await close_left_open(scene.status_controller, scene.informer)
         assert parse_ledger(scene.stored).closed == CLOSED
         await scene.told()
-        assert parse_ledger(scene.stored).closed == CLOSED
+        assert parse_ledger(scene.stored).closed == "its agent has not registered with kubelet yet"
 
         scene.serving = True
         await scene.told()

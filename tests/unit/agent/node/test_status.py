@@ -199,7 +199,7 @@ def test_who_leaves_takes_no_commit_any_more() -> None:
     """A commit tests the inventory."""
     gpus = served_gpus(Hardware(devices=(device(T4),)), DeviceConfig(), None, before=None)
 
-    status = document(NodeAccount(identity=IDENTITY, gpus=gpus, without_inventory=True))
+    status = document(NodeAccount(identity=IDENTITY, gpus=gpus, no_inventory="it leaves"))
 
     assert ledger_of(status).closed
 
@@ -251,8 +251,8 @@ def test_a_node_none_of_whose_gpus_can_be_used_says_why() -> None:
     assert str(_closed(wrong, node=mixed)).startswith("operatingmode is mig, but MIG is off")
     assert _closed(ready, closed="another plugin") == "another plugin"
     assert _closed() == "its agent has found no GPU"
-    assert _closed(ready, without_inventory=True) == "its agent is leaving the node"
-    assert _closed(without_inventory=True) == "its agent is leaving the node"
+    assert _closed(ready, no_inventory="it leaves") == "it leaves"
+    assert _closed(no_inventory="it leaves", closed="another plugin") == "it leaves"
 
 
 @pytest.mark.parametrize("why", ["é" * 300, "a\nb", "\x1b[31m", "\u202e", "x" * 5000])
