@@ -32,6 +32,7 @@ def cluster(
 ) -> Iterator[Site]:
     plane = ControlPlane(tmp_path_factory.mktemp("uninstall"), programs, Settings(controllers=True))
     with plane, plane.api() as api:
+        _add_node(api)
         yield Site(api=api, command=(str(programs["kubectl"]), f"--kubeconfig={plane.kubeconfig}"))
 
 
@@ -55,6 +56,11 @@ def _promise(api: Api, name: str, *finalizers: str) -> None:
     """Write a ledger with an entry, as our control plane or that of an earlier release did."""
     body = _gpu_node(name, *finalizers)
     api.request("POST", GPU_NODES, body, headers=Who(CONTROL_PLANE).headers)
+
+
+def _add_node(api: Api) -> None:
+    """Add the node of the pods: Kubernetes removes a pod whose node is missing for a minute."""
+    api.create("/api/v1/nodes", {"metadata": {"name": "gpu-1"}})
 
 
 def _bound_pod(api: Api, namespace: str, name: str) -> Json:
