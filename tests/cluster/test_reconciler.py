@@ -212,7 +212,7 @@ def test_a_node_that_is_back_takes_nothing_before_its_agent_speaks(
     site.api.patch(f"{NODES}/soft/status", {"status": {"nodeInfo": system}})
 
     wait_for(lambda: "inventory" not in site.api.get(f"{GPU_NODES}/soft")["status"])
-    with pytest.raises(ApiError, match="but its Node is in the boot .*boot-2"):
+    with pytest.raises(ApiError, match=r"but its Node is in the boot .*boot-2"):
         bind(site, team, "p", node="soft")
 
     report(site, "soft", bootID="boot-2", **status_of(SOFT))
