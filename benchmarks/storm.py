@@ -134,10 +134,12 @@ def _door(found: StormCluster, nodes: int) -> Door:
 
 
 def bars(turns: Sequence[Sequence[StormRun]]) -> list[Bar]:
-    """Judge the medians of the turns' ratios, and the sums of what may not happen."""
+    """Judge the medians of the turns' ratios, and the sums of what may not happen.
+
+    Conflicts are judged by the arm that has most of them.
+    """
     runs = [run for turn in turns for run in turn if run.arm is not Arm.NOTHING]
-    binds = sum(run.hooks.binds for run in runs)
-    conflicts = 100 * sum(run.hooks.conflicts for run in runs) / max(1, binds)
+    conflicts = max(_conflicts([run for run in runs if run.arm is arm]) for arm in Arm)
     unanswered = sum(run.hooks.unanswered for run in runs)
     wrong = sum(run.truth.wrong_count for run in runs)
     door = next(run.door for run in runs if run.door is not None)
@@ -152,6 +154,12 @@ def bars(turns: Sequence[Sequence[StormRun]]) -> list[Bar]:
         Bar(name="writes_for_64", value=door.writes, limit=WRITES, at_most=True),
         Bar(name="hook_p99_ms", value=door.p99_ms, limit=P99, at_most=True),
     ]
+
+
+def _conflicts(runs: Sequence[StormRun]) -> float:
+    """Return the share of binds that were refused for conflict, in percent."""
+    binds = sum(run.hooks.binds for run in runs)
+    return 100 * sum(run.hooks.conflicts for run in runs) / max(1, binds)
 
 
 def _ratio(turns: Sequence[Sequence[StormRun]], arm: Arm) -> float:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
@@ -14,9 +15,10 @@ from allocator.model.gpu import Gpu, Node
 from allocator.model.request import Mode
 from compiled import apart
 from manifests.generator.names import CONTROL_PLANE
-from tests.cluster.api import MERGE, Api, Json
+from tests.cluster.api import MERGE, Api, ApiError, Json
 from tests.cluster.control_plane import ControlPlane, Settings
 from tests.cluster.extender import apply, extender
+from tests.cluster.forwarder import forwarding
 from tests.cluster.installation import (
     GPU_NODES,
     OPTED_IN,
@@ -52,6 +54,11 @@ class Arm(StrEnum):
     NOTHING = "without vgpu-admission"
     HOOK = "hook"
     EXTENDER = "hook and extender"
+    REPLICAS = "hook and extender, two replicas"
+
+
+# Replicas that answer the scheduler too; without one, a single replica answers hooks alone.
+EXTENDERS: Final = {Arm.HOOK: 0, Arm.EXTENDER: 1, Arm.REPLICAS: 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,15 +101,20 @@ def cluster(
             plane = stack.enter_context(ControlPlane(folder, programs, settings))
             api = stack.enter_context(plane.api())
         else:
-            port = free_port()
-            options = [f"--extender=127.0.0.1:{port}"] if arm is Arm.EXTENDER else []
+            ports = [free_port() for _ in range(EXTENDERS[arm])]
+            options = [f"--extender=127.0.0.1:{port}" for port in ports]
             site = stack.enter_context(
-                installation(programs, folder, options=options, settings=settings, tree=apart())
+                installation(programs, folder, options=options[:1], settings=settings, tree=apart())
             )
             plane, api = site.plane, site.api
-            if arm is Arm.EXTENDER:
+            if ports:
                 apply(site, "rbac.yaml")
-                extenders.append(extender(port))
+            for option in options[1:]:
+                site.add_replica(option).start()
+            if len(ports) > 1:
+                site.point_at(stack.enter_context(forwarding([one.port for one in site.replicas])))
+                ports = [stack.enter_context(forwarding(ports))]
+            extenders += [extender(port) for port in ports]
         names = node_names(nodes)
         run_all(lambda node: api.create("/api/v1/nodes", node), map(ready_node, names))
         if site is not None:
@@ -120,10 +132,11 @@ def node_names(count: int) -> list[str]:
 
 
 def ready_node(name: str) -> Json:
-    """Write a Node that its kubelet has found ready."""
+    """Write a Node that its kubelet has found ready, with the label of an agent."""
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
     status = {"capacity": ROOM, "allocatable": ROOM, "conditions": [ready]}
-    return {"metadata": {"name": name}, "status": status}
+    labels = {"vgpu-admission.io/agent": "0.1.0"}
+    return {"metadata": {"name": name, "labels": labels}, "status": status}
 
 
 def gpu_node(name: str, number: int) -> Node:
@@ -153,7 +166,11 @@ def inventory(api: Api, nodes: Sequence[Node]) -> None:
     kind = {"apiVersion": "vgpu-admission.io/v1alpha1", "kind": "GPUNode"}
 
     def write(document: Json) -> None:
-        api.request("POST", GPU_NODES, {**kind, **document, "status": None}, headers=headers)
+        try:
+            api.request("POST", GPU_NODES, {**kind, **document, "status": None}, headers=headers)
+        except ApiError as error:
+            if error.status != HTTPStatus.CONFLICT:  # the control plane was quicker
+                raise
         path = f"{GPU_NODES}/{document['metadata']['name']}/status"
         change = {"status": document["status"]}
         api.request("PATCH", path, change, headers={**headers, "Content-Type": MERGE})

@@ -119,7 +119,7 @@ def test_the_last_percentile_is_not_the_middle() -> None:
 
 
 def test_ratios_are_of_one_turn_and_what_may_not_happen_adds_up() -> None:
-    """A turn on a slow machine is judged against its own baseline."""
+    """A turn on a slow machine is judged against its own baseline, conflicts by the worst arm."""
     lost = Truth(lost=("p",))
     turns = [turn(200, 120, 100), turn(100, 60, 50), turn(300, 30, 30, told=lost)]
 
@@ -128,22 +128,28 @@ def test_ratios_are_of_one_turn_and_what_may_not_happen_adds_up() -> None:
     assert judged == {
         "bound_ratio_hook": (0.6, True),
         "bound_ratio": (0.5, True),
-        "conflict_pct": (2.0, True),
+        "conflict_pct": (3.0, False),
         "timeouts": (0, True),
-        "lost_or_doubled": (2, False),
+        "lost_or_doubled": (3, False),
         "writes_for_64": (8, True),
         "hook_p99_ms": (20.0, True),
     }
 
 
 def turn(nothing: int, hook: int, extender: int, *, told: Truth = ALL_WELL) -> list[StormRun]:
-    """Make a turn of three storms by their rates."""
+    """Make a turn of storms by their rates; with two replicas more binds meet others."""
     calls = Hooks(binds=100, conflicts=2)
     door = Door(writes=8, p50_ms=5.0, p99_ms=20.0)
     return [
         StormRun(arm=Arm.NOTHING, storm=_storm(nothing)),
         StormRun(arm=Arm.HOOK, storm=_storm(hook), hooks=calls, truth=told, door=door),
         StormRun(arm=Arm.EXTENDER, storm=_storm(extender), hooks=calls, truth=told),
+        StormRun(
+            arm=Arm.REPLICAS,
+            storm=_storm(extender),
+            hooks=Hooks(binds=100, conflicts=3),
+            truth=told,
+        ),
     ]
 
 
