@@ -238,6 +238,23 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert broken == []
 
 
+def test_the_index_has_every_page() -> None:
+    """A page that nothing leads to is not read."""
+    index = set(re.findall(r"(?m)^\| \[([\w./]+)\]", (ROOT / "README.md").read_text()))
+    pages = {str(page.relative_to(ROOT)) for page in PAGES} - {"README.md"}
+
+    assert index == {*pages, "CONTRIBUTING.md"}
+
+
+def test_the_glossary_can_be_searched() -> None:
+    """Each word stands once, in the order of the alphabet."""
+    glossary = (DOCS / "concepts.md").read_text().partition("## Glossary")[2]
+    words = re.findall(r"(?m)^\| ([^|]+?) \|", glossary)[1:]
+
+    assert len(words) > 30
+    assert words == sorted(set(words), key=str.lower)
+
+
 def test_code_cites_only_pages_of_this_repository() -> None:
     """A citation that cannot be followed explains nothing."""
     sources = [path for folder in PACKAGES for path in sorted((ROOT / folder).rglob("*.py"))]

@@ -22,7 +22,7 @@ NEGATED = frozenset({"!", "while", "do", "for", "test", "done"})
 VERBS = frozenset(
     {
         "annotate", "apply", "cordon", "create", "delete", "describe", "drain", "exec", "explain",
-        "get", "label", "logs", "patch", "rollout", "top", "uncordon", "wait",
+        "get", "label", "logs", "patch", "port-forward", "rollout", "top", "uncordon", "wait",
     }
 )  # fmt: skip
 OBJECTS = {
@@ -138,6 +138,15 @@ def test_a_command_of_kubectl_names_what_there_is(case: tuple[str, list[str]]) -
         assert f"{SHORT.get(kind, kind)}/{name}" in OBJECTS
     for path in re.findall(r"\bmanifests/[\w./-]+", text):
         assert path == "manifests/mine" or (ROOT / path).exists()
+
+
+def test_every_question_has_a_command() -> None:
+    """An answer that cannot be tried helps nobody."""
+    page = (DOCS / "troubleshooting.md").read_text()
+    sections = re.split(r"(?m)^## ", page)[1:]
+
+    assert len(sections) >= 21
+    assert [text.splitlines()[0] for text in sections if "\n```\nkubectl " not in text] == []
 
 
 def patches() -> Iterator[tuple[str, str]]:
