@@ -6,6 +6,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import assert_never
 
+import msgspec
 import pytest
 from prometheus_client.metrics_core import Metric
 
@@ -23,7 +24,7 @@ from allocator.catalog.injection import (
     LiteralOrField,
 )
 from allocator.catalog.reserved_paths import RESERVED_PATHS
-from allocator.config.settings import Settings
+from allocator.config.settings import ScoreWeights, Settings
 from allocator.model.decision import Reason
 from allocator.volcano.scheduler_samples import FAMILIES
 from webhook.serve.metrics import WebhookMetrics
@@ -217,6 +218,10 @@ def test_every_setting_is_documented_with_its_default() -> None:
 
     assert [key for key in keys if f"| `{key}` |" not in page] == []
     assert [key for key in keys if f"{key}:" not in shipped] == []
+    weights = msgspec.structs.asdict(ScoreWeights())
+    assert f"| `scoreWeights` | `{{{', '.join(weights)}}}`" in page
+    defaults = ", ".join(f"{name}: {weight}" for name, weight in weights.items())
+    assert f"scoreWeights: {{{defaults}}}" in shipped
 
 
 def anchors(page: Path) -> set[str]:
