@@ -14,7 +14,7 @@ import vgpu
 from allocator.config.settings import settings_of
 from console.cli.kubectl_vgpu import cli
 from tests.unit.manifests.test_written import MANIFESTS, objects
-from tests.unit.test_docs import DOCS, PAGES, ROOT
+from tests.unit.test_docs import DOCS, PACKAGES, PAGES, ROOT
 
 ALL = [*PAGES, ROOT / "CONTRIBUTING.md"]
 PIPES = frozenset({"|", "||", "&&", ">", ";"})
@@ -147,6 +147,26 @@ def test_every_question_has_a_command() -> None:
 
     assert len(sections) >= 21
     assert [text.splitlines()[0] for text in sections if "\n```\nkubectl " not in text] == []
+
+
+def searches() -> Iterator[tuple[str, str]]:
+    """Yield what commands search for in our logs, with the name of the page."""
+    for page in ALL:
+        for text in blocks(page):
+            yield from (
+                (page.name, phrase)
+                for phrase in re.findall(r"(?m)^kubectl .*\blogs\b.*\| grep '(.+)'$", text)
+            )
+
+
+def test_what_is_searched_for_in_logs_is_written_there() -> None:
+    """A phrase that no program logs is never found."""
+    sources = [path for folder in PACKAGES for path in (ROOT / folder).rglob("*.py")]
+    text = "".join(path.read_text() for path in sources)
+    phrases = set(searches())
+
+    assert len(phrases) >= 4
+    assert [place for place in phrases if f'"{place[1].strip(chr(34))}"' not in text] == []
 
 
 def patches() -> Iterator[tuple[str, str]]:
