@@ -10,10 +10,12 @@ import msgspec
 import pytest
 from prometheus_client.metrics_core import Metric
 
+from agent.doctor.checks import DRIVER_FLOOR, SEVERAL_INSTANCES, TOOLKIT_FLOOR
 from agent.health.xid import XIDS, Xid
 from agent.monitor.metric_names import OLD, OURS
 from agent.monitor.metrics import AgentMetrics
 from allocator.catalog.injection import (
+    MOST_DEVICES,
     MOUNTS,
     VARIABLES,
     Annotation,
@@ -25,7 +27,9 @@ from allocator.catalog.injection import (
 )
 from allocator.catalog.reserved_paths import RESERVED_PATHS
 from allocator.config.settings import ScoreWeights, Settings
+from allocator.ledger.schema import MOST_ENTRIES
 from allocator.model.decision import Reason
+from allocator.model.request import MOST_CONTAINERS
 from allocator.volcano.scheduler_samples import FAMILIES
 from webhook.serve.metrics import WebhookMetrics
 
@@ -241,6 +245,19 @@ def test_links_lead_somewhere(page: Path) -> None:
             broken.append(link)
 
     assert broken == []
+
+
+def test_versions_and_bounds_are_those_of_the_code() -> None:
+    """A number that has changed in the code only is a wrong number."""
+    install, limits = ((DOCS / name).read_text() for name in ("install.md", "limits.md"))
+
+    assert f"driver {DRIVER_FLOOR} or newer" in install
+    assert f"Before R{SEVERAL_INSTANCES}" in install
+    assert f"toolkit {TOOLKIT_FLOOR} or newer" in install
+    assert f"at most {MOST_DEVICES} GPUs" in limits
+    assert (
+        f"at most {MOST_CONTAINERS} containers, a node at most {MOST_ENTRIES:,} entries" in limits
+    )
 
 
 def test_the_index_has_every_page() -> None:
