@@ -1,16 +1,21 @@
 """Pages that must say what the code does."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import assert_never
 
+import msgspec
 import pytest
+from prometheus_client.metrics_core import Metric
 
+from agent.doctor.checks import DRIVER_FLOOR, SEVERAL_INSTANCES, TOOLKIT_FLOOR
 from agent.health.xid import XIDS, Xid
-from agent.monitor.metric_names import OURS
+from agent.monitor.metric_names import OLD, OURS
+from agent.monitor.metrics import AgentMetrics
 from allocator.catalog.injection import (
+    MOST_DEVICES,
     MOUNTS,
     VARIABLES,
     Annotation,
@@ -21,12 +26,16 @@ from allocator.catalog.injection import (
     LiteralOrField,
 )
 from allocator.catalog.reserved_paths import RESERVED_PATHS
-from allocator.config.settings import Settings
+from allocator.config.settings import ScoreWeights, Settings
+from allocator.ledger.schema import MOST_ENTRIES
 from allocator.model.decision import Reason
+from allocator.model.request import MOST_CONTAINERS
+from allocator.volcano.scheduler_samples import FAMILIES
+from webhook.serve.metrics import WebhookMetrics
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted(DOCS.glob("*.md"))]
 PACKAGES = ("agent", "allocator", "benchmarks", "certs", "console", "kube", "manifests", "webhook")
 CITED = re.compile(r"[\w./-]+\.md\b")
 
@@ -82,6 +91,39 @@ def agent_metrics() -> str:
     return table(["name", "labels", "what"], rows)
 
 
+def control_plane_metrics() -> str:
+    instruments = WebhookMetrics(version="")
+    instruments.set_certificate_expiry(0)
+    # Without a sample a family does not tell its labels.
+    instruments.set_drift("", 0)
+    instruments.failure_counter("")()
+    instruments.synced.labels("").set(0)
+    rows = (
+        [
+            f"`{family.name}_total`" if family.type == "counter" else f"`{family.name}`",
+            family.type,
+            ", ".join(label_cells(family)),
+            family.documentation,
+        ]
+        for family in sorted(instruments.registry.collect(), key=lambda family: family.name)
+    )
+    return table(["name", "type", "labels", "what"], rows)
+
+
+def label_cells(family: Metric) -> Iterator[str]:
+    """Yield the labels, each with its values where they are few and known from the start."""
+    for label in family.samples[0].labels:
+        values = {sample.labels.get(label, "") for sample in family.samples} - {""}
+        if label != "le":
+            few = 1 < len(values) < len(Reason)
+            yield f"`{label}` ({', '.join(sorted(values))})" if few else f"`{label}`"
+
+
+def volcano_metrics() -> str:
+    rows = ([f"`{f.name}`", ", ".join(f"`{n}`" for n in f.labels)] for f in (*FAMILIES, *OLD))
+    return table(["name", "labels"], rows)
+
+
 def xids() -> str:
     alike = groupby(sorted(XIDS.values(), key=meaning, reverse=True), key=meaning)
     rows = (
@@ -102,6 +144,15 @@ def meaning(xid: Xid) -> tuple[str, str, str]:
         pytest.param("injection.md", "mounts", mounts(), id="mounts"),
         pytest.param("enforcement.md", "agent metrics", agent_metrics(), id="agent-metrics"),
         pytest.param("health.md", "xids", xids(), id="xids"),
+        pytest.param(
+            "observability.md",
+            "control plane metrics",
+            control_plane_metrics(),
+            id="control-plane-metrics",
+        ),
+        pytest.param(
+            "observability.md", "volcano metrics", volcano_metrics(), id="volcano-metrics"
+        ),
     ],
 )
 def test_a_page_shows_the_table_that_the_code_goes_by(
@@ -116,6 +167,36 @@ def test_a_page_shows_the_table_that_the_code_goes_by(
     found = marked.search(page.read_text())
     assert found is not None
     assert found[0] == f"<!-- table: {name} -->\n{rendered}<!-- end -->"
+
+
+def test_every_metric_on_a_page_exists() -> None:
+    """A query for a name that nobody exports answers nothing, for ever."""
+    ours = {family.name for family in (*OURS, *OLD, *FAMILIES)}
+    agents = AgentMetrics(version="", snapshot=lambda: None, hung=lambda: 0.0, old=lambda: True)
+    exposed = re.findall(r"(?m)^# TYPE (\w+)", agents.exposition()[1].decode())
+    control_plane = re.findall(r"(?m)^\| `(\w+)` \|", control_plane_metrics())
+    known = {*ours, *exposed, *control_plane}
+
+    named = {
+        (page.name, re.sub("_(bucket|sum|count)$", "", name))
+        for page in PAGES
+        for name in re.findall(r"\bv(?:olcano_v)?gpu_[a-z_]+[a-z]\b", page.read_text())
+    }
+    assert len(named) > 50
+    assert sorted((page, name) for page, name in named if name not in known) == []
+
+
+def test_every_event_has_a_row() -> None:
+    """The reason is what a person searches for."""
+    sources = [path for folder in PACKAGES for path in sorted((ROOT / folder).rglob("*.py"))]
+    text = "".join(path.read_text() for path in sources if path.parts[-2] != "benchmarks")
+    words = set(re.findall(r'"((?:Certificate|Gpu|Mig|Vgpu)[A-Z][A-Za-z]+)"', text))
+    page = (DOCS / "observability.md").read_text()
+
+    kinds = {"GpuList"}  # of documents
+    events = words - kinds - ({*map(str, Reason)} - {"GpuUnhealthy"})
+    rows = re.findall(r"(?m)^\| `([A-Z]\w+)` \| (?:Normal|Warning) \|", page)
+    assert sorted(rows) == sorted(events)
 
 
 def test_every_reserved_path_is_named() -> None:
@@ -141,6 +222,10 @@ def test_every_setting_is_documented_with_its_default() -> None:
 
     assert [key for key in keys if f"| `{key}` |" not in page] == []
     assert [key for key in keys if f"{key}:" not in shipped] == []
+    weights = msgspec.structs.asdict(ScoreWeights())
+    assert f"| `scoreWeights` | `{{{', '.join(weights)}}}`" in page
+    defaults = ", ".join(f"{name}: {weight}" for name, weight in weights.items())
+    assert f"scoreWeights: {{{defaults}}}" in shipped
 
 
 def anchors(page: Path) -> set[str]:
@@ -160,6 +245,36 @@ def test_links_lead_somewhere(page: Path) -> None:
             broken.append(link)
 
     assert broken == []
+
+
+def test_versions_and_bounds_are_those_of_the_code() -> None:
+    """A number that has changed in the code only is a wrong number."""
+    install, limits = ((DOCS / name).read_text() for name in ("install.md", "limits.md"))
+
+    assert f"driver {DRIVER_FLOOR} or newer" in install
+    assert f"Before R{SEVERAL_INSTANCES}" in install
+    assert f"toolkit {TOOLKIT_FLOOR} or newer" in install
+    assert f"at most {MOST_DEVICES} GPUs" in limits
+    assert (
+        f"at most {MOST_CONTAINERS} containers, a node at most {MOST_ENTRIES:,} entries" in limits
+    )
+
+
+def test_the_index_has_every_page() -> None:
+    """A page that nothing leads to is not read."""
+    index = set(re.findall(r"(?m)^\| \[([\w./]+)\]", (ROOT / "README.md").read_text()))
+    pages = {str(page.relative_to(ROOT)) for page in PAGES} - {"README.md"}
+
+    assert index == {*pages, "CONTRIBUTING.md"}
+
+
+def test_the_glossary_can_be_searched() -> None:
+    """Each word stands once, in the order of the alphabet."""
+    glossary = (DOCS / "concepts.md").read_text().partition("## Glossary")[2]
+    words = re.findall(r"(?m)^\| ([^|]+?) \|", glossary)[1:]
+
+    assert len(words) > 30
+    assert words == sorted(set(words), key=str.lower)
 
 
 def test_code_cites_only_pages_of_this_repository() -> None:
