@@ -92,7 +92,10 @@ class Channel:
     async def call(
         self, method: Method[Request, Answer], request: Request, *, within: float
     ) -> Answer:
-        """Return the answer; raises CallError, after *within* seconds at the latest."""
+        """Return the answer; raises CallError, after *within* seconds at the latest.
+
+        A channel that is closed meanwhile cancels its calls, as if our own task were cancelled.
+        """
         call: Any = self._channel.unary_unary(
             method.path,
             request_serializer=method.request.SerializeToString,
@@ -102,6 +105,11 @@ class Channel:
             answer: Answer = await call(request, timeout=within)
         except aio.AioRpcError as error:
             raise _failure(error) from error
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise CallError(Code.AWAY, "the connection was closed") from None
         return answer
 
     async def follow(

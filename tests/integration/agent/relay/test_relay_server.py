@@ -15,8 +15,8 @@ from agent.deviceplugin.registration_client import KUBELET, PluginPaths, Registr
 from agent.deviceplugin.slot_files import SlotFiles
 from agent.node.slots import SlotOffer
 from agent.proto import deviceplugin_pb2 as pb
-from agent.relay.relay_server import ABSENT, Relay
-from tests.builders.model import soft_grant
+from agent.relay.relay_server import ABSENT, SLOW, Relay
+from tests.builders.model import mig_grant, soft_grant
 from tests.fakes.kubelet import Kubelet
 from tests.integration.agent.starting import Ledger, Site, edits, site
 from tests.integration.waiting import until
@@ -28,8 +28,10 @@ DEVICE = "vgpu-admission.io/slot="
 class Chain:
     """A kubelet, a relay and an agent; each comes and goes by itself."""
 
-    def __init__(self, root: Path, *, cdi: bool = True) -> None:
-        self.root, self._cdi = root, cdi
+    def __init__(
+        self, root: Path, *, cdi: bool = True, start_seconds: float = START_SECONDS
+    ) -> None:
+        self.root, self._cdi, self._start_seconds = root, cdi, start_seconds
         self.folder = root / "relay"
         self.folder.mkdir()
         self.kubelet = Kubelet(root)
@@ -41,7 +43,9 @@ class Chain:
     @contextlib.asynccontextmanager
     async def relay(self) -> AsyncIterator[Relay]:
         """Run a relay while the block runs."""
-        relay = Relay(self.root, self.folder, note_absence=self._count, start_seconds=START_SECONDS)
+        relay = Relay(
+            self.root, self.folder, note_absence=self._count, start_seconds=self._start_seconds
+        )
         (self.folder / KUBELET).unlink(missing_ok=True)
         server = grpc_client.GrpcServer(relay.registration_handlers)
         await server.start(self.folder / KUBELET)
@@ -89,12 +93,17 @@ class Chain:
         await self.agent.resources.close()
 
 
-def play(act: Callable[[Chain, Relay, Site], Awaitable[None]], *, cdi: bool = True) -> None:
+def play(
+    act: Callable[[Chain, Relay, Site], Awaitable[None]],
+    *,
+    cdi: bool = True,
+    start_seconds: float = START_SECONDS,
+) -> None:
     """Run *act* once an agent has registered through a relay."""
 
     async def main() -> None:
         with tempfile.TemporaryDirectory(prefix="vgpu-") as folder:  # a socket's path is short
-            chain = Chain(Path(folder), cdi=cdi)
+            chain = Chain(Path(folder), cdi=cdi, start_seconds=start_seconds)
             await chain.kubelet.start()
             try:
                 async with chain.relay() as relay:
@@ -181,6 +190,42 @@ def test_a_start_without_an_agent_is_refused_in_words() -> None:
         await chain.start_agent()
 
     play(act)
+
+
+def test_a_start_that_the_agent_does_not_answer_is_refused_in_words() -> None:
+    """It says so, rather than that the agent is gone."""
+
+    async def act(chain: Chain, _: Relay, agent: Site) -> None:
+        agent.ledger.promise("uid-1", "train-0", mig_grant("1g.5gb", 0))
+        agent.ledger.stuck = asyncio.Event()
+        held = await chain.kubelet.admit("uid-1", "train-0")
+
+        with pytest.raises(CallError) as refused:
+            await chain.kubelet.prestart(held.slots)
+
+        assert (refused.value.code, refused.value.details) == (Code.NOT_YET, SLOW)
+        agent.ledger.stuck.set()
+
+    play(act)
+
+
+def test_an_agent_that_ends_during_a_start_is_followed_by_the_next() -> None:
+    """Kubelet waits, and its one call is answered by the next agent."""
+
+    async def act(chain: Chain, _: Relay, agent: Site) -> None:
+        agent.ledger.promise("uid-1", "train-0", mig_grant("1g.5gb", 0))
+        agent.ledger.stuck = asyncio.Event()
+        held = await chain.kubelet.admit("uid-1", "train-0")
+        starting = asyncio.create_task(chain.kubelet.prestart(held.slots))
+        await until(lambda: agent.ledger.asked)
+
+        await chain.stop_agent()
+        again = await chain.start_agent()
+        await starting
+
+        assert edits(again, min(held.slots))
+
+    play(act, start_seconds=20.0)
 
 
 @pytest.mark.parametrize(("soft", "mounts"), [(True, 3), (False, 0)])
