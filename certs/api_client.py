@@ -10,7 +10,7 @@ import msgspec
 from certs.ca_bundle import WebhookKind, WebhookRegistration, WebhookTarget
 from certs.refresh_controller import Announce, CertificateReason, Notice
 from certs.rotation_controller import SecretChange, StoredSecret
-from kube.client import ApiClient
+from kube.client import ApiClient, Client
 from kube.errors import NotFoundError, UnreadableError
 from kube.events import Event, Recorder, Reference, Severity
 
@@ -31,6 +31,33 @@ class _Meta(msgspec.Struct, rename="camel"):
 class _Secret(msgspec.Struct):
     metadata: _Meta
     data: dict[str, str] = {}
+
+
+class _Condition(msgspec.Struct):
+    type: str
+    status: str
+
+
+class _PodStatus(msgspec.Struct):
+    conditions: list[_Condition] | None = None
+
+
+class _PodMeta(msgspec.Struct):
+    name: str
+
+
+class _Pod(msgspec.Struct):
+    metadata: _PodMeta
+    status: _PodStatus = msgspec.field(default_factory=_PodStatus)
+
+    @property
+    def is_ready(self) -> bool:
+        """Say whether its Service passes calls on to it, as far as its kubelet has reported."""
+        return any(c.type == "Ready" and c.status == "True" for c in self.status.conditions or ())
+
+
+class _Pods(msgspec.Struct):
+    items: list[_Pod] | None = None
 
 
 class _ClientConfig(msgspec.Struct, rename="camel"):
@@ -89,6 +116,30 @@ class ApiSecret:
             "data": _without_none(data),
         }
         await self.client.create(self._collection, msgspec.json.encode(secret))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiReplicas:
+    """The pods with *labels*, of which *own* is ours; RBAC: pods list.
+
+    A pod that is not ready gets no calls, because its Service leaves it out.
+    """
+
+    client: Client
+    namespace: str
+    labels: str  # a label selector
+    own: str  # name of our pod
+
+    async def nobody_serves(self) -> bool:
+        """Say whether we are one of these pods and no other is ready; raises KubeError.
+
+        Where our own pod is not listed we run in another way, and so may the others.
+        """
+        params = {"labelSelector": self.labels}
+        body = await self.client.get(f"/api/v1/namespaces/{self.namespace}/pods", params=params)
+        pods = _parse(body, _Pods).items or []
+        others = [pod for pod in pods if pod.metadata.name != self.own]
+        return len(others) < len(pods) and not any(pod.is_ready for pod in others)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

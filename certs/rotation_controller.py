@@ -7,7 +7,7 @@ Secret. The whole state of a rotation is in the Secret, so any writer can contin
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
@@ -87,6 +87,13 @@ class Registrations(Protocol):
         """Set every webhook's bundle; raises :class:`KubeError` if it has changed."""
 
 
+class Replicas(Protocol):
+    """The replicas that serve our leaf."""
+
+    async def nobody_serves(self) -> bool:
+        """Say whether certainly none of them does; raises :class:`KubeError`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RotationView:
     """Everything a round decides on, read once."""
@@ -150,6 +157,7 @@ class RotationController:
     registrations: Registrations
     targets: tuple[WebhookTarget, ...]
     parameters: IssueParameters
+    replicas: Replicas | None = None  # None: they cannot be known, so each may serve
     clock: Clock = SYSTEM
     new_material: Callable[[datetime], KeyMaterial] = new_key_material
     # The fingerprints that each registration last trusted, and monotonic seconds since when.
@@ -163,14 +171,27 @@ class RotationController:
         secret = adopt_authorities(
             rotation_view.secret, trusted_authorities(rotation_view.registrations)
         )
-        observed = self._observe(rotation_view.registrations)
-        now = self.clock.wall()
         before = rotation_state(secret, self.parameters.names)
+        observed = replace(
+            self._observe(rotation_view.registrations),
+            nobody_serves=await self._nobody_serves(before),
+        )
+        now = self.clock.wall()
         step = next_step(before, observed, now=now, lifetimes=self.parameters.lifetimes)
         published, failed = await self._publish(rotation_view)
         await self._perform(step, secret, rotation_view.stored)
         self._log_round(step, before, published)
         return Round(step=step, published=published, failed=failed, missing=rotation_view.missing)
+
+    async def _nobody_serves(self, before: RotationState) -> bool:
+        """Say whether no replica serves a leaf; asked only where the Secret has none."""
+        if before.leaf is not None or self.replicas is None:
+            return False
+        try:
+            return await self.replicas.nobody_serves()
+        except KubeError as error:
+            log.warning("replicas unknown, waiting as if one served", why=str(error))
+            return False
 
     def _observe(self, registrations: tuple[WebhookRegistration, ...]) -> ObservedTrust:
         trusts = tuple(trusted_fingerprints(item) for item in registrations if item.bundles)

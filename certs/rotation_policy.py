@@ -102,6 +102,7 @@ class ObservedTrust:
 
     trusts: tuple[frozenset[str], ...]  # fingerprints, by registration
     unchanged_for: timedelta  # time of equal observations, without a jump of the clock
+    nobody_serves: bool = False  # no replica has a leaf: every call of ours fails anyhow
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,10 +208,12 @@ def _trusted_everywhere(
 ) -> frozenset[Certificate]:
     """Return the authorities whose leaves every client can verify.
 
-    At a first installation nothing was ever served, so no waiting is needed.
+    No waiting is needed at a first installation, when nothing was ever served, nor while nobody
+    serves: an API server that has yet to notice a change loses nothing by a leaf that it rejects.
     """
     first_installation = state.signing is None and not state.old
-    if not first_installation and observed.unchanged_for < lifetimes.settle:
+    settled = first_installation or observed.nobody_serves
+    if not settled and observed.unchanged_for < lifetimes.settle:
         return frozenset()
     valid = (
         item for item in (state.signing, state.next) if item is not None and item.is_valid(now)

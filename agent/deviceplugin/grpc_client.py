@@ -29,6 +29,7 @@ class Code(StrEnum):
     LATE = "DEADLINE_EXCEEDED"
     BUSY = "RESOURCE_EXHAUSTED"
     BROKEN = "INTERNAL"
+    AWAY = "UNAVAILABLE"  # nobody listens there, or who did has died
     OTHER = "UNKNOWN"
 
 
@@ -36,12 +37,13 @@ _CODES: Final = {code.value: code for code in Code}
 
 
 class CallError(Exception):
-    """A call failed with *code* and the message *text*."""
+    """A call failed with *code* and the message *text*; *details* are the peer's own words."""
 
-    def __init__(self, code: Code, text: str) -> None:
+    def __init__(self, code: Code, text: str, *, details: str = "") -> None:
         """Build the error of a failed call."""
         super().__init__(text)
         self.code = code
+        self.details = details
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,10 @@ class Channel:
     async def call(
         self, method: Method[Request, Answer], request: Request, *, within: float
     ) -> Answer:
-        """Return the answer; raises CallError, after *within* seconds at the latest."""
+        """Return the answer; raises CallError, after *within* seconds at the latest.
+
+        A channel that is closed meanwhile cancels its calls, as if our own task were cancelled.
+        """
         call: Any = self._channel.unary_unary(
             method.path,
             request_serializer=method.request.SerializeToString,
@@ -100,6 +105,11 @@ class Channel:
             answer: Answer = await call(request, timeout=within)
         except aio.AioRpcError as error:
             raise _failure(error) from error
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise CallError(Code.AWAY, "the connection was closed") from None
         return answer
 
     async def follow(
@@ -127,7 +137,9 @@ class Channel:
 
 def _failure(error: Any) -> CallError:  # noqa: ANN401 -- the library has no types
     name = error.code().name
-    return CallError(_CODES.get(name, Code.OTHER), f"{name}: {str(error.details())[:_LONGEST]}")
+    details = str(error.details())
+    code = _CODES.get(name, Code.OTHER)
+    return CallError(code, f"{name}: {details[:_LONGEST]}", details=details)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ its answer depends on the slot alone; PreStart reports whatever is wrong with th
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from typing import Final, Protocol
 
 import structlog
@@ -31,6 +31,47 @@ class StartHandler(Protocol):
         """Note that kubelet assigns *slots* to a new container."""
 
 
+class DeviceStreams:
+    """ListAndWatch: each caller gets *devices*, and again after each change of them."""
+
+    def __init__(self, devices: Callable[[], Iterable[pb.Device]]) -> None:
+        """Serve nobody yet."""
+        self._devices = devices
+        self._changed = asyncio.Event()
+        self._streams = 0
+        self._generation = 0  # of streams
+        self.on_streams: Callable[[int], None] = lambda _: None
+
+    def notify(self) -> None:
+        """Send the devices to all callers."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def hang_up(self) -> None:
+        """End all calls."""
+        self._generation += 1
+        self.notify()
+
+    async def watch(self, _: pb.Empty) -> AsyncIterator[pb.ListAndWatchResponse]:
+        """Yield all devices, and again after each change; kubelet writes a file for each."""
+        generation = self._generation
+        self._streams += 1
+        self.on_streams(self._streams)
+        try:
+            while generation == self._generation:
+                changed = self._changed
+                yield pb.ListAndWatchResponse(devices=self._devices())
+                await changed.wait()
+        finally:
+            self._streams -= 1
+            self.on_streams(self._streams)
+
+
+async def plugin_options(_: pb.Empty) -> pb.DevicePluginOptions:
+    """Ask kubelet to call before every start of a container."""
+    return pb.DevicePluginOptions(pre_start_required=True)
+
+
 class DevicePlugin:
     """Answers kubelet's calls; ``offer`` replaces the slots that kubelet sees."""
 
@@ -39,18 +80,15 @@ class DevicePlugin:
         self._slots = slots
         self._starts = starts
         self._offer = NO_SLOTS
-        self._changed = asyncio.Event()
-        self._streams = 0
-        self._generation = 0  # of streams
-        self.on_streams: Callable[[int], None] = lambda _: None
+        self.streams = DeviceStreams(self._devices)
 
     @property
     def handlers(self) -> tuple[grpc_client.Handler, ...]:
         """Return the gRPC handlers; GetPreferredAllocation is not implemented."""
         return (
-            grpc_client.unary_handler(grpc_client.OPTIONS, self._options),
-            grpc_client.stream_handler(grpc_client.WATCH, self._watch),
-            grpc_client.unary_handler(grpc_client.ALLOCATE, self._allocate),
+            grpc_client.unary_handler(grpc_client.OPTIONS, plugin_options),
+            grpc_client.stream_handler(grpc_client.WATCH, self.streams.watch),
+            grpc_client.unary_handler(grpc_client.ALLOCATE, self.allocate),
             grpc_client.unary_handler(grpc_client.PRESTART, self._prestart),
         )
 
@@ -62,39 +100,16 @@ class DevicePlugin:
         """Send *offer* to kubelet, if it changed."""
         if offer != self._offer:
             self._offer = offer
-            self._notify()
+            self.streams.notify()
 
-    def hang_up(self) -> None:
-        """End all ListAndWatch streams."""
-        self._generation += 1
-        self._notify()
+    def _devices(self) -> list[pb.Device]:
+        return [
+            pb.Device(ID=name, health=_HEALTHY if healthy else _UNHEALTHY)
+            for name, healthy in list_slots(self._offer, self._slots.used_slots)
+        ]
 
-    def _notify(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
-
-    async def _options(self, _: pb.Empty) -> pb.DevicePluginOptions:
-        return pb.DevicePluginOptions(pre_start_required=True)
-
-    async def _watch(self, _: pb.Empty) -> AsyncIterator[pb.ListAndWatchResponse]:
-        """Yield all slots, and again after each change; kubelet writes a file for each."""
-        generation = self._generation
-        self._streams += 1
-        self.on_streams(self._streams)
-        try:
-            while generation == self._generation:
-                changed = self._changed
-                devices = [
-                    pb.Device(ID=name, health=_HEALTHY if healthy else _UNHEALTHY)
-                    for name, healthy in list_slots(self._offer, self._slots.used_slots)
-                ]
-                yield pb.ListAndWatchResponse(devices=devices)
-                await changed.wait()
-        finally:
-            self._streams -= 1
-            self.on_streams(self._streams)
-
-    async def _allocate(self, request: pb.AllocateRequest) -> pb.AllocateResponse:
+    async def allocate(self, request: pb.AllocateRequest) -> pb.AllocateResponse:
+        """Answer for the slots that kubelet assigns to the containers of one pod."""
         answers = [
             self._allocate_container(container_request.devices_ids)
             for container_request in request.container_requests

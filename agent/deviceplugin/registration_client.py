@@ -7,16 +7,16 @@ registers and watches until the registration is lost, then starts over after a b
 import asyncio
 import contextlib
 import fcntl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NewType
+from typing import Final, NewType, Protocol
 
 import structlog
 
 from agent.deviceplugin import grpc_client
-from agent.deviceplugin.plugin_server import DevicePlugin
+from agent.deviceplugin.plugin_server import DeviceStreams
 from agent.proto import deviceplugin_pb2 as pb
 from kube.clock import SYSTEM, Clock
 
@@ -69,10 +69,25 @@ class PluginPaths:
     lock: Path  # the file that keeps two agents from serving one node
 
 
+class ServedPlugin(Protocol):
+    """What answers kubelet's calls."""
+
+    @property
+    def handlers(self) -> Collection[grpc_client.Handler]:
+        """Return the gRPC handlers."""
+
+    @property
+    def streams(self) -> DeviceStreams:
+        """Return its ListAndWatch calls."""
+
+    async def recover(self) -> None:
+        """Take over what the last process left; raises OSError."""
+
+
 class RegistrationClient:
     """Keeps *plugin* registered with kubelet at *paths*."""
 
-    def __init__(self, plugin: DevicePlugin, paths: PluginPaths, *, clock: Clock = SYSTEM) -> None:
+    def __init__(self, plugin: ServedPlugin, paths: PluginPaths, *, clock: Clock = SYSTEM) -> None:
         """Touch nothing yet."""
         self._plugin = plugin
         self._paths = paths
@@ -81,7 +96,8 @@ class RegistrationClient:
         self._listened = False
         self._streams_changed = asyncio.Event()
         self.registered = False
-        plugin.on_streams = self._note_streams
+        self.on_change: Callable[[], None] = lambda: None
+        plugin.streams.on_streams = self._note_streams
 
     async def run(self) -> None:
         """Serve and register until cancelled, as soon as no other process does; raises OSError."""
@@ -120,12 +136,16 @@ class RegistrationClient:
         self._listened = False
         async with self._serve_plugin() as own:
             await self._register()
-            self.registered = True
+            self._note_registered(registered=True)
             structlog.get_logger().info("registered with kubelet", resource=self._paths.resource)
             try:
                 await self._watch(kubelet, own)
             finally:
-                self.registered = False
+                self._note_registered(registered=False)
+
+    def _note_registered(self, *, registered: bool) -> None:
+        self.registered = registered
+        self.on_change()
 
     @asynccontextmanager
     async def _serve_plugin(self) -> AsyncIterator[_SocketIdentity]:
@@ -139,7 +159,7 @@ class RegistrationClient:
                 raise _LostError(f"{path} disappeared right after its creation")
             yield own
         finally:
-            self._plugin.hang_up()
+            self._plugin.streams.hang_up()
             await server.stop(_GRACE)
 
     async def _register(self) -> None:

@@ -27,6 +27,7 @@ from allocator.catalog.injection import LIBRARY_DIRECTORY
 
 SLOTS_DIRECTORY: Final = "/usr/local/vgpu/slots"
 _HOLDER: Final = "holder"
+_SETUP: Final = "setup.json"
 _WITHOUT_MOUNTS: Final = "bare"  # an empty file: Allocate gave the container no mounts
 _NO_TARGET: Final = "/dev/null"
 # A runtime notices a changed file with a delay. Between the documents of two holders it must find
@@ -41,6 +42,13 @@ class SlotAllocation:
 
     device: str | None = None
     mounts: tuple[HostMount, ...] = ()
+
+
+class SlotSetup(msgspec.Struct, frozen=True):
+    """What Allocate's answers depend on beside the slot; written for the relay."""
+
+    cdi: str | None  # the folder of CDI documents; none where the runtime reads none
+    soft: bool  # whether a container may get a share that needs the library
 
 
 class _Holder(msgspec.Struct, frozen=True):
@@ -88,6 +96,14 @@ class SlotFiles:
             for folder in self._folder.iterdir()
             if is_slot(folder.name) and (holder := _holder_in(folder)) is not None
         }
+
+    def write_setup(self, *, soft: bool) -> None:
+        """Write what the answers of Allocate depend on; raises OSError."""
+        cdi_folder = None if self._cdi is None else str(self._cdi)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        draft = self._folder / f"{_SETUP}.new"
+        draft.write_bytes(msgspec.json.encode(SlotSetup(cdi=cdi_folder, soft=soft)))
+        draft.replace(self._folder / _SETUP)
 
     def empty(self, slots: Iterable[str]) -> None:
         """Remove the edits of *slots* before they are reassigned; raises OSError."""
@@ -207,6 +223,15 @@ class SlotFiles:
             draft.unlink(missing_ok=True)
             draft.symlink_to(target)
             draft.replace(link)
+
+
+def read_setup(root: Path) -> SlotSetup | None:
+    """Return what the last agent of the node *root* wrote; ``None`` where there is nothing."""
+    path = root / SLOTS_DIRECTORY.lstrip("/") / _SETUP
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=SlotSetup)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
 
 
 def _holder_in(folder: Path) -> str | None:

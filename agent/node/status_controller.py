@@ -89,6 +89,10 @@ class StatusController:
         self._urgent.set()
         await waiter
 
+    def hasten(self) -> None:
+        """Write what has changed at once, without waiting for more changes."""
+        self._urgent.set()
+
     async def close_node(self) -> StoredGpuNode | None:
         """Remove the inventory, so that every bind to this node is refused until it is written.
 

@@ -129,7 +129,12 @@ class AgentParts:
     def _paths(self) -> Paths:
         state = self._options.root / STATE_DIRECTORY
         state.mkdir(parents=True, exist_ok=True)
-        return Paths(root=self._options.root, kubelet=self._options.kubelet, state=state)
+        return Paths(
+            root=self._options.root,
+            kubelet=self._options.kubelet,
+            state=state,
+            relay=self._options.relay,
+        )
 
     def _journal(self) -> Journal:
         journal = Journal(self.paths.state / "mig.journal", boot=self.boot)
@@ -384,5 +389,6 @@ class Agent:
             regions=parts.regions,
             alive=parts.uids_with_processes,
             events=parts.node_events,
+            hasten=parts.status_controller.hasten,
         )
         await DevicePluginService(services, parts.paths, cdi=parts.cdi if with_cdi else None).run()

@@ -62,6 +62,12 @@ _kubelet = click.option(
 @_root
 @_kubelet
 @click.option(
+    "--relay-dir",
+    "relay",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="directory where `vgpu relay` listens; without it, kubelet calls the agent itself",
+)
+@click.option(
     "--library",
     type=click.Path(path_type=Path, file_okay=False),
     default=FOLDER,
@@ -99,6 +105,7 @@ def agent(
     fleet: Path,
     root: Path,
     kubelet: Path,
+    relay: Path | None,
     library: Path,
     metrics: HostPort,
     ignored: str,
@@ -123,6 +130,7 @@ def agent(
         fleet=fleet,
         root=root,
         kubelet=kubelet,
+        relay=relay,
         library=library,
         xids=xids,
         withdraw=withdraw,

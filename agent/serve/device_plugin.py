@@ -1,7 +1,7 @@
 """Service: registers the device plugin once it may serve, and keeps its slots up to date."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Never
@@ -44,6 +44,7 @@ class Paths:
     root: Path  # of the node
     kubelet: Path
     state: Path  # ours, for files that outlive the agent
+    relay: Path | None = None  # of the relay's sockets; without one kubelet calls the agent itself
 
     @property
     def plugins(self) -> Path:
@@ -63,6 +64,7 @@ class PluginServices:
     regions: RegionProvider
     alive: Alive
     events: StartEvents
+    hasten: Callable[[], None] = lambda: None  # write the node's status at once
 
 
 class DevicePluginService:
@@ -77,6 +79,7 @@ class DevicePluginService:
         self._paths = paths
         self._resource = services.informer.device_config.count_name
         self._slots = SlotFiles(paths.root, cdi=cdi)
+        self._soft: bool | None = None  # as written for the relay
         self._changed = services.informer.subscribe()
 
     async def run(self) -> Never:
@@ -98,10 +101,11 @@ class DevicePluginService:
         await self._wait_until_allowed()
         paths = PluginPaths(
             resource=self._resource,
-            folder=self._paths.plugins,
+            folder=self._paths.relay or self._paths.plugins,
             lock=self._paths.state / "slots.lock",
         )
         registration = RegistrationClient(plugin, paths)
+        registration.on_change = self._changed.set
         async with asyncio.TaskGroup() as group:
             group.create_task(self._update_offer(plugin, registration))
             group.create_task(self._sweep_forever())
@@ -160,11 +164,19 @@ class DevicePluginService:
                     total_slots(s.gpu for s in served),
                     not served or any(map(_is_shareable, served)),
                 )
+                await self._write_setup(soft=soft)
                 plugin.offer(SlotOffer(total=total, healthy=total_slots(healthy), soft=soft))
             if registration.registered != self._services.capacity_controller.serving:
                 self._services.capacity_controller.serving = registration.registered
                 informer.notify()
+                self._services.hasten()
             await _wait_at_most(self._changed, OFFER_INTERVAL)
+
+    async def _write_setup(self, *, soft: bool) -> None:
+        """Write for the relay what Allocate's answers depend on, before it can be asked."""
+        if self._paths.relay is not None and soft != self._soft:
+            await asyncio.to_thread(self._slots.write_setup, soft=soft)
+            self._soft = soft
 
     async def _sweep_forever(self) -> Never:
         """Empty the slots of pods that have ended and have no process left."""

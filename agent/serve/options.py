@@ -72,6 +72,7 @@ class AgentOptions:
     fleet: Path = FLEET  # file with the simulated GPUs
     root: Path = Path("/")  # of the node; all of its paths but kubelet's are below it
     kubelet: Path = KUBELET  # kubelet's directory
+    relay: Path | None = None  # folder of the relay's sockets, if there is a relay
     library: Path = FOLDER  # with the interception library, in our image
     xids: XidPolicy = field(default_factory=XidPolicy)
     withdraw: bool = False  # remove what agents added to the node, instead of serving

@@ -7,19 +7,37 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from certs.pem import certificates, fingerprint
+from certs.rotation_policy import DEFAULT
 from tests.builders.pods import pod
 from tests.cluster.api import wait_for
 from tests.cluster.forwarder import forwarding
-from tests.cluster.installation import Installation, Replica, installation
+from tests.cluster.installation import SYSTEM, Installation, Replica, installation
 from tests.cluster.load import Load
 from tests.cluster.site import MANIFESTS
+from webhook.serve.certificates import SECRET
 
 RATE, SECONDS = 100, 60
+# A pod that the namespace of the control plane admits.
+RESTRICTED = {
+    "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+    "containers": [
+        {
+            "name": "webhook",
+            "image": "vgpu-admission",
+            "securityContext": {
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"drop": ["ALL"]},
+            },
+        }
+    ],
+}
+SOON = 20.0  # seconds for an API server to notice another bundle
 
 
 @pytest.fixture(scope="module")
@@ -130,3 +148,28 @@ def test_status_tells_how_far_it_is(site: Installation) -> None:
     assert told.count("carries the bundle") == 2
     for authority in certificates(base64.b64decode(bundle)):
         assert fingerprint(authority)[:16] in told
+
+
+def test_a_lost_secret_is_replaced_at_once_while_nobody_serves(
+    site: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All replicas are gone, and the Secret with them: the first one back waits for no one."""
+    own = "vgpu-webhook-0"
+    site.stop()
+    labels = {"app.kubernetes.io/component": "webhook"}
+    site.create(SYSTEM, {"metadata": {"name": own, "labels": labels}, "spec": RESTRICTED})
+    site.api.delete(f"/api/v1/namespaces/{SYSTEM}/secrets/{SECRET}")
+    before = len(site.first.lines())
+
+    monkeypatch.setenv("POD_NAME", own)  # as the Deployment does
+    site.first.start()
+
+    told = {line["event"]: line["at"] for line in site.first.lines()[before:]}
+    steps = [line.get("step") for line in site.first.lines()[before:]]
+    assert "SwitchLeaf" in steps
+    began, loaded = (
+        datetime.fromisoformat(told[event])
+        for event in ("serving", "new serving certificate loaded")
+    )
+    assert loaded - began < DEFAULT.settle / 3
+    wait_for(lambda: not site.refusal(site.namespace(), pod()), within=SOON)

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from certs.ca_bundle import WebhookKind, WebhookRegistration, WebhookTarget
 from certs.issue import IssueParameters, service_names
-from certs.rotation_controller import RotationController, SecretChange, StoredSecret
+from certs.rotation_controller import Replicas, RotationController, SecretChange, StoredSecret
 from certs.rotation_policy import Lifetimes
 from kube.clock import Clock
 from kube.errors import ConflictError
@@ -122,8 +122,9 @@ class World:
         self.registrations.install(MUTATING)
         self.registrations.install(VALIDATING)
 
-    def writer(self) -> RotationController:
+    def writer(self, replicas: Replicas | None = None) -> RotationController:
         return RotationController(
+            replicas=replicas,
             secrets=self.secrets,
             registrations=self.registrations,
             targets=(MUTATING, VALIDATING),

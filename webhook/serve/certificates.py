@@ -3,7 +3,7 @@
 from ipaddress import ip_address
 from typing import Final
 
-from certs.api_client import ApiRegistrations, ApiSecret
+from certs.api_client import ApiRegistrations, ApiReplicas, ApiSecret
 from certs.ca_bundle import WebhookKind, WebhookTarget
 from certs.issue import IssueParameters, Names, service_names
 from certs.rotation_controller import RotationController
@@ -18,16 +18,23 @@ TARGETS: Final = (
 )
 
 
+REPLICAS: Final = "app.kubernetes.io/component=webhook"  # labels of the pods behind the Service
+
+
 def certificates(
-    client: Client, namespace: str, *, names: tuple[str, ...] = ()
+    client: Client, namespace: str, *, names: tuple[str, ...] = (), pod: str = ""
 ) -> RotationController:
-    """Return what keeps the certificates of the installation in *namespace*."""
+    """Return what keeps the certificates of the installation in *namespace*.
+
+    *pod* is the name of the replica that asks, if it is one.
+    """
     own = service_names(SERVICE, namespace)
     return RotationController(
         secrets=ApiSecret(client=client, namespace=namespace, name=SECRET),
         registrations=ApiRegistrations(client=client),
         targets=TARGETS,
         parameters=IssueParameters(names=_add_names(own, names)),
+        replicas=ApiReplicas(client=client, namespace=namespace, labels=REPLICAS, own=pod),
     )
 
 

@@ -202,7 +202,7 @@ def _look(options: WebhookOptions, client: Client, *, announce: Announce, start:
     election = _election(options, client, LEASE)
     start(election.run(), "election")
     return OwnSecret(
-        rotation=certificates(client, options.namespace, names=options.names),
+        rotation=certificates(client, options.namespace, names=options.names, pod=options.identity),
         leading=lambda: election.is_leader,
         announce=announce,
     )

@@ -111,8 +111,18 @@ class Site:
         await until(lambda: self.kubelet.allocatable > 0)
 
 
-def site(root: Path, *, cdi: bool = True, kubelet: Kubelet | None = None, count: int = 8) -> Site:
-    """Put an agent's parts together below *root*, of which nothing runs yet."""
+def site(
+    root: Path,
+    *,
+    cdi: bool = True,
+    kubelet: Kubelet | None = None,
+    count: int = 8,
+    folder: Path | None = None,
+) -> Site:
+    """Put an agent's parts together below *root*, of which nothing runs yet.
+
+    It registers with what listens in *folder*, with kubelet itself unless told otherwise.
+    """
     kubelet = kubelet or Kubelet(root)
     ledger = Ledger()
     resources = PodResources(kubelet.socket, kubelet.resource)
@@ -133,7 +143,9 @@ def site(root: Path, *, cdi: bool = True, kubelet: Kubelet | None = None, count:
     plugin = DevicePlugin(slots, prestart)
     plugin.offer(SlotOffer(total=count, healthy=count))
     place = PluginPaths(
-        resource=kubelet.resource, folder=kubelet.plugins, lock=root / "state" / "lock"
+        resource=kubelet.resource,
+        folder=folder or kubelet.plugins,
+        lock=root / "state" / "lock",
     )
     return Site(
         root=root,

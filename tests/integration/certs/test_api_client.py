@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from certs.api_client import ApiRegistrations, ApiSecret, event_announcer
+from certs.api_client import ApiRegistrations, ApiReplicas, ApiSecret, event_announcer
 from certs.ca_bundle import WebhookRegistration
 from certs.refresh_controller import CertificateReason, OwnSecret, RefreshController
 from certs.rotation_controller import RotationController, SecretChange, StoredSecret
@@ -21,6 +21,7 @@ from kube.errors import ConflictError
 from kube.events import Recorder
 from tests.fakes.api_server import ApiServer
 from tests.fakes.certificates import LIFETIMES, MUTATING, POLICY, VALIDATING, World
+from webhook.serve.certificates import REPLICAS
 
 PATH = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 HOOKS = {
@@ -128,6 +129,49 @@ def test_what_does_not_exist_is_not_created() -> None:
             return await at.registrations.read(VALIDATING)
 
     assert asyncio.run(scenario()) is None
+
+
+def replica(name: str, ready: object, component: str = "webhook") -> dict[str, Any]:
+    """Write a pod of ours with its condition Ready, or with this in the place of conditions."""
+    conditions = [{"type": "Ready", "status": ready}] if isinstance(ready, str) else ready
+    labels = {"app.kubernetes.io/component": component}
+    return {"metadata": {"name": name, "labels": labels}, "status": {"conditions": conditions}}
+
+
+NEVER_READY = [{"type": "PodScheduled", "status": "True"}]
+OURS = replica("a", "False")
+
+
+@pytest.mark.parametrize(
+    ("pods", "nobody"),
+    [
+        pytest.param([OURS], True, id="alone"),
+        pytest.param([OURS, replica("b", "False")], True, id="another-that-is-not-ready"),
+        pytest.param([OURS, replica("b", NEVER_READY)], True, id="another-that-never-was"),
+        pytest.param([OURS, replica("b", None)], True, id="another-without-conditions"),
+        pytest.param([OURS, replica("b", "True")], False, id="another-that-serves"),
+        pytest.param([replica("a", "True")], True, id="ours-was-ready-in-its-last-life"),
+        pytest.param([OURS, replica("b", "True", "agent")], True, id="a-pod-of-another-kind"),
+        pytest.param([OURS, replica("b", "Unknown")], True, id="another-on-a-lost-node"),
+        pytest.param([], False, id="we-are-no-pod"),
+        pytest.param([replica("b", "False")], False, id="we-are-no-pod-beside-others"),
+    ],
+)
+def test_who_serves_is_read_from_pods(pods: list[dict[str, Any]], *, nobody: bool) -> None:
+    """A replica that is not ready gets no calls; where we are no pod nothing is known."""
+
+    async def scenario() -> bool:
+        async with site() as at:
+            for pod in pods:
+                await at.client.create(
+                    "/api/v1/namespaces/vgpu-system/pods", json.dumps(pod).encode()
+                )
+            replicas = ApiReplicas(
+                client=at.client, namespace="vgpu-system", labels=REPLICAS, own="a"
+            )
+            return await replicas.nobody_serves()
+
+    assert asyncio.run(scenario()) is nobody
 
 
 def test_an_empty_cluster_ends_up_serving() -> None:

@@ -69,6 +69,47 @@ def test_an_installation_takes_three_rounds_and_no_waiting() -> None:
     assert [done.may_advance for done in rounds] == [True, True, True, False]
 
 
+@dataclass(slots=True)
+class KnownReplicas:
+    """Replicas of which it is known whether one serves; an error where they cannot be listed."""
+
+    nobody: bool | ApiError
+    asked: int = 0
+
+    async def nobody_serves(self) -> bool:
+        self.asked += 1
+        if isinstance(self.nobody, ApiError):
+            raise self.nobody
+        return self.nobody
+
+
+@pytest.mark.parametrize(
+    ("nobody", "at_once"),
+    [(True, True), (False, False), (ApiError(403, "Forbidden", "not yours"), False)],
+)
+def test_a_lost_secret_is_made_anew(nobody: bool | ApiError, *, at_once: bool) -> None:
+    """Without waiting where no replica serves any more, and as before where one may."""
+    world, _ = installed()
+    world.secrets.held = None
+    writer = world.writer(KnownReplicas(nobody))
+
+    steps: list[type[Step]] = [type(asyncio.run(writer.round()).step) for _ in range(3)]
+
+    assert steps == [AddNextCA, Settling, SwitchLeaf if at_once else Settling]
+    world.time.seconds += SETTLE
+    assert isinstance(asyncio.run(writer.round()).step, Nothing if at_once else SwitchLeaf)
+
+
+def test_replicas_are_not_asked_for_while_there_is_a_leaf() -> None:
+    """It happens every few seconds, and some of them serve it."""
+    world, _ = installed()
+    replicas = KnownReplicas(nobody=True)
+
+    asyncio.run(world.writer(replicas).round())
+
+    assert replicas.asked == 0
+
+
 def test_a_rotation_of_the_authority_step_by_step() -> None:
     """Published, observed for a while, switched, and dropped when the old leaf has ended."""
     world, writer = installed()

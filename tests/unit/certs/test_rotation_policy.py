@@ -44,6 +44,23 @@ def seen(*trusted: str, steady: timedelta = LONG) -> ObservedTrust:
     )
 
 
+def test_a_lost_secret_is_replaced_at_once_while_nobody_serves() -> None:
+    """No replica has a leaf that an API server would rather have kept."""
+    lost = RotationState(next=NEXT, old=(OLD,))
+    just_published = seen("two", "nil", steady=timedelta(0))
+
+    assert step(lost, just_published) == Settling()
+    assert step(lost, replace(just_published, nobody_serves=True)) == SwitchLeaf()
+
+
+def test_an_authority_that_is_not_trusted_signs_nothing_even_so() -> None:
+    """The API server would reject its leaf for as long as it carries the old bundle."""
+    lost = RotationState(next=NEXT, old=(OLD,))
+    not_published = replace(seen("nil", steady=timedelta(0)), nobody_serves=True)
+
+    assert step(lost, not_published) == Settling()
+
+
 def step(state: RotationState, what: ObservedTrust) -> Step:
     return next_step(state, what, now=NOW, lifetimes=LIFETIMES)
 

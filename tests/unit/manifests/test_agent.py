@@ -31,9 +31,11 @@ def simulated() -> Json:
     return changed
 
 
-def container(found: Json) -> Json:
-    (only,) = found["spec"]["template"]["spec"]["containers"]
-    return dict(only)
+def container(found: Json, name: str = "agent") -> Json:
+    (named,) = [
+        each for each in found["spec"]["template"]["spec"]["containers"] if each["name"] == name
+    ]
+    return dict(named)
 
 
 def test_it_runs_as_the_account_that_policies_trust() -> None:
@@ -58,6 +60,38 @@ def test_the_program_takes_its_arguments(make: object, kind: DriverKind) -> None
 
     assert context.params["driver"] == kind
     assert context.params["metrics"].port == found["ports"][0]["containerPort"]
+
+
+@pytest.mark.parametrize("make", [daemon_set, simulated])
+def test_the_relay_takes_its_arguments(make: object) -> None:
+    """Agent and relay meet in a folder that both have, and that no other pod has."""
+    agent, relay = container(make()), container(make(), "relay")  # type: ignore[operator]
+    program, *arguments = relay["args"]
+
+    context = vgpu.program(program).make_context(program, [*arguments, "--node-name=n"])
+
+    folder = f"--relay-dir={context.params['folder']}"
+    assert folder in agent["args"]
+    assert folder in relay["args"]
+    mounts = [
+        {mount["name"]: mount["mountPath"] for mount in each["volumeMounts"]}
+        for each in (agent, relay)
+    ]
+    assert mounts[0]["relay"] == mounts[1]["relay"] == str(context.params["folder"])
+    assert mounts[1].items() <= mounts[0].items()
+    volumes = make()["spec"]["template"]["spec"]["volumes"]  # type: ignore[operator]
+    assert [set(volume) - {"name"} for volume in volumes if volume["name"] == "relay"] == [
+        {"emptyDir"}
+    ]
+
+
+def test_the_relay_has_no_privilege() -> None:
+    """It speaks to sockets and writes the files of slots, all of which belong to root."""
+    relay = container(daemon_set(), "relay")
+
+    assert relay["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert relay["securityContext"]["readOnlyRootFilesystem"]
+    assert {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"} in relay["env"]
 
 
 def test_two_agents_never_serve_one_node() -> None:
@@ -98,7 +132,7 @@ def test_nothing_is_mounted_that_is_not_its_own_business() -> None:
     """No container runtime's socket, no root of the node, nothing of other pods."""
     volumes = daemon_set()["spec"]["template"]["spec"]["volumes"]
 
-    assert {volume["hostPath"]["path"] for volume in volumes} == {
+    assert {volume["hostPath"]["path"] for volume in volumes if "hostPath" in volume} == {
         "/var/lib/kubelet/device-plugins",
         "/var/lib/kubelet/pod-resources",
         "/var/lib/vgpu-admission",

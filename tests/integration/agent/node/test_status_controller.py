@@ -1,15 +1,20 @@
 """The status is true, and written when it matters."""
 
+import asyncio
 import copy
 from collections.abc import Mapping
+from dataclasses import replace
 
 from agent.node.status import Hardware
+from agent.node.status_controller import StatusController, StatusFacts
 from allocator.cluster.objects import NodeObject
 from allocator.controllers.gpunode import GpuNodeController
 from allocator.ledger.ledger import Ledger
 from allocator.ledger.lifecycle import NodeIdentity
+from kube.clock import SYSTEM
 from tests.fakes.api_objects import parsed
 from tests.integration.agent.clusterside import (
+    BOOT,
     GPU_NODES,
     NODE,
     PODS,
@@ -137,6 +142,31 @@ def test_a_change_of_the_hardware_is_told() -> None:
             await until(lambda: len(scene.status["gpus"]) == 1)
 
             assert scene.status["gpus"][0]["reason"] == "Xid 79"
+
+    play(act)
+
+
+def test_a_registration_that_is_lost_closes_the_node_without_delay() -> None:
+    """Other changes are collected for a second, and kubelet ends each pod bound meanwhile."""
+
+    async def never(_: float) -> None:
+        await asyncio.Event().wait()
+
+    async def act(scene: Scene) -> None:
+        await scene.told()
+        assert "inventory" in scene.status
+        facts = StatusFacts(BOOT, lambda: scene.hardware, scene._alive, serving=lambda: False)  # noqa: SLF001
+        scene.status_controller = StatusController(
+            scene.client, scene.informer, facts, clock=replace(SYSTEM, sleep=never)
+        )
+        async with writing(scene):
+            scene.informer.notify()
+            await asyncio.sleep(0.2)
+            assert "inventory" in scene.status
+
+            scene.status_controller.hasten()
+
+            await until(lambda: "inventory" not in scene.status)
 
     play(act)
 
