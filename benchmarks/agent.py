@@ -25,6 +25,7 @@ from agent.deviceplugin.cdi import file_name
 from agent.node.process_files import Processes
 from agent.region.library_files import install_simulated
 from agent.region.region_files import RegionFiles
+from allocator.catalog.injection import HOST_ROOT
 from allocator.model.allocation import Grant
 from benchmarks.agent_node import Cost, cost
 from benchmarks.report import Bar, conclude, p99, parser, table
@@ -155,7 +156,8 @@ def _grant(gpu: str, chance: Random) -> Grant:
 
 def _with_regions(site: Site) -> None:
     """Seed real regions below the site's folder."""
-    site.ledger.regions = RegionFiles(site.root, Processes(), library=install_simulated(site.root))
+    folder = site.root / HOST_ROOT.lstrip("/")
+    site.ledger.regions = RegionFiles(folder, Processes(), library=install_simulated(folder))
 
 
 def _render(waits: StartWaits, spent: Cost) -> str:

@@ -27,6 +27,7 @@ from agent.region.layout import SEEDED
 from agent.region.library_files import install_simulated
 from agent.region.region_files import FILE, RegionFiles
 from agent.share import Owner, Share
+from allocator.catalog.injection import HOST_ROOT
 from allocator.config.fleet_file import stable_uuid
 from allocator.ledger.schema import spec_of
 from tests.builders.gpunodes import entry
@@ -172,10 +173,11 @@ async def _furnish(root: Path) -> None:
     boot = root / "proc/sys/kernel/random/boot_id"
     boot.parent.mkdir(parents=True)
     boot.write_text(f"{BOOT}\n")
-    regions = RegionFiles(root, Processes(root), library=install_simulated(root))
+    folder = root / HOST_ROOT.lstrip("/")
+    regions = RegionFiles(folder, Processes(root), library=install_simulated(folder))
     for i in range(CONTAINERS):
-        folder = await regions.seed(_share(i))
-        _attach(Path(folder) / FILE, i)
+        region = await regions.seed(_share(i))
+        _attach(Path(region) / FILE, i)
         _process(root / "proc" / str(_pid(i)), i)
 
 

@@ -23,9 +23,8 @@ from agent.deviceplugin import cdi
 from agent.deviceplugin.container_edits import ContainerEdits, HostMount, slot_mounts
 from agent.node.slots import is_slot
 from agent.share import Owner
-from allocator.catalog.injection import LIBRARY_DIRECTORY
 
-SLOTS_DIRECTORY: Final = "/usr/local/vgpu/slots"
+SLOTS_FOLDER: Final = "slots"
 _HOLDER: Final = "holder"
 _SETUP: Final = "setup.json"
 _WITHOUT_MOUNTS: Final = "bare"  # an empty file: Allocate gave the container no mounts
@@ -56,16 +55,18 @@ class _Holder(msgspec.Struct, frozen=True):
 
 
 class SlotFiles:
-    """The slots below *root*; CDI documents go to the folder *cdi*, ``None`` without CDI.
+    """The slots in *folder*, the node's ``hostRoot``.
+
+    CDI documents go to the folder *cdi*, ``None`` without CDI.
 
     Calls touch small local files and block. One process at a time may own a node's slots.
     """
 
-    def __init__(self, root: Path, *, cdi: Path | None) -> None:
+    def __init__(self, folder: Path, *, cdi: Path | None) -> None:
         """Touch nothing yet; ``recover`` reads the slots."""
-        self._folder = root / SLOTS_DIRECTORY.lstrip("/")
+        self._folder = folder / SLOTS_FOLDER
         self._cdi = cdi
-        self.library = str(root / LIBRARY_DIRECTORY.lstrip("/"))
+        self.library = str(folder)
         self._holders: dict[str, str] = {}  # uid of the pod that each slot was given to last
         self._to_empty: set[tuple[str, str]] = set()  # slots and uids that the last sweep found
         self._holder_lock = threading.Lock()  # calls come from several threads
@@ -225,9 +226,9 @@ class SlotFiles:
             draft.replace(link)
 
 
-def read_setup(root: Path) -> SlotSetup | None:
-    """Return what the last agent of the node *root* wrote; ``None`` where there is nothing."""
-    path = root / SLOTS_DIRECTORY.lstrip("/") / _SETUP
+def read_setup(folder: Path) -> SlotSetup | None:
+    """Return what the last agent wrote in *folder*, the ``hostRoot``; ``None`` if there is none."""
+    path = folder / SLOTS_FOLDER / _SETUP
     try:
         return msgspec.json.decode(path.read_bytes(), type=SlotSetup)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):

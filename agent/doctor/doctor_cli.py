@@ -12,6 +12,7 @@ from agent.doctor.checks import DoctorFinding, findings, has_failure, render
 from agent.doctor.facts_files import facts_of
 from agent.driver.driver import Device, Driver, DriverError, Versions
 from agent.driver.driver_thread import DriverThread
+from agent.node.paths_cli import below
 
 DRIVER_TIMEOUT: Final = 60.0  # seconds for each answer of the driver; a slow NVML takes ten
 
@@ -25,11 +26,12 @@ class DoctorOutput(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorTarget:
-    """The node to examine: its driver, where its ``/`` is, and kubelet's folder on it."""
+    """The node to examine: its driver, where its ``/`` is, kubelet's folder on it, and ours."""
 
     driver: Driver
     root: Path
     kubelet: Path
+    host_root: Path
 
 
 async def examine(target: DoctorTarget) -> tuple[DoctorFinding, ...]:
@@ -44,8 +46,8 @@ async def examine(target: DoctorTarget) -> tuple[DoctorFinding, ...]:
     except DriverError as error:
         driver_error = str(error)
     await worker.close()
-    kubelet = target.root / target.kubelet.relative_to(target.kubelet.anchor)
-    facts = await asyncio.to_thread(facts_of, target.root, kubelet)
+    kubelet, host_root = (below(target.root, path) for path in (target.kubelet, target.host_root))
+    facts = await asyncio.to_thread(facts_of, target.root, kubelet, host_root)
     return findings(replace(facts, versions=versions, devices=devices, driver_error=driver_error))
 
 

@@ -50,8 +50,8 @@ _PROGRAMS: Final = {
 }
 
 
-def facts_of(root: Path, kubelet: Path) -> NodeFacts:
-    """Return the facts from files below *root*, the node's ``/``, and from *kubelet*'s folder.
+def facts_of(root: Path, kubelet: Path, host_root: Path) -> NodeFacts:
+    """Return the facts from files below *root*, the node's ``/``, *kubelet*'s folder and ours.
 
     The fields that come from the driver are left empty.
     """
@@ -62,7 +62,7 @@ def facts_of(root: Path, kubelet: Path) -> NodeFacts:
         plugins=(*_sockets(plugins), *_programs(root / "proc")),
         registration=_is_socket(plugins / "kubelet.sock"),
         podresources=_is_socket(kubelet / "pod-resources/kubelet.sock"),
-        library=_library(root / LIBRARY_DIRECTORY.lstrip("/")),
+        library=_library(host_root),
         files=frozenset(path.name for path in _list_folder(root / "dev") if "nvidia" in path.name),
         capabilities=bool(_read(root / _MINORS)),
     )

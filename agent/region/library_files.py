@@ -35,15 +35,14 @@ class Absent:
     why: str
 
 
-def install(root: Path, source: Path = SOURCE) -> Installed | Absent:
-    """Install *source* below *root*, the node's ``/``; repeating it changes nothing."""
+def install(folder: Path, source: Path = SOURCE) -> Installed | Absent:
+    """Install *source* in *folder*, the node's ``hostRoot``; repeating it changes nothing."""
     try:
         content = source.read_bytes() if source.stat().st_size <= LARGEST else b""
     except OSError as error:
         return Absent(f"the agent's image has no {source}: {error.strerror}")
     if not content.startswith(_ELF):
         return Absent(f"{source} of the agent's image is not a shared library")
-    folder = root / LIBRARY_DIRECTORY.lstrip("/")
     name = f"{NAME}.{hashlib.sha256(content).hexdigest()[:_PREFIX]}"
     preload = f"{LIBRARY_DIRECTORY}/{NAME}\n".encode()
     try:
@@ -53,31 +52,29 @@ def install(root: Path, source: Path = SOURCE) -> Installed | Absent:
         _write(folder / PRELOAD_LIBRARY, preload)
         _write(folder / PRELOAD_NOTHING, b"")
     except OSError as error:
-        return Absent(f"{LIBRARY_DIRECTORY} cannot be written: {error.strerror}")
+        return Absent(f"{folder} cannot be written: {error.strerror}")
     return Installed(name)
 
 
-def missing_reason(root: Path, installed: Installed) -> str:
+def missing_reason(folder: Path, installed: Installed) -> str:
     """Return why containers would start without the library by now; empty where they would not.
 
     A container runtime makes an empty folder of what it is to mount and does not find, which the
     loader passes over with a warning.
     """
-    folder = root / LIBRARY_DIRECTORY.lstrip("/")
     with suppress(OSError):
         is_installed = (folder / NAME).samefile(folder / installed.name)
         if is_installed and (folder / NAME).is_file() and (folder / PRELOAD_LIBRARY).is_file():
             return ""
-    return f"{LIBRARY_DIRECTORY}/{NAME} is missing or was replaced: restart the agent"
+    return f"{folder}/{NAME} is missing or was replaced: restart the agent"
 
 
-def sweep(root: Path, installed: Installed) -> tuple[str, ...]:
+def sweep(folder: Path, installed: Installed) -> tuple[str, ...]:
     """Remove libraries that earlier agents installed, and return their names.
 
     To be called while no container of the library has an entry on this node: one that restarts
     goes on with what it started with. Libraries that others installed are theirs.
     """
-    folder = root / LIBRARY_DIRECTORY.lstrip("/")
     removed = []
     for path in sorted(folder.glob(f"{NAME}.*")):
         if path.name != installed.name and _INSTALLED_BY_AGENT.fullmatch(path.name):
@@ -124,19 +121,18 @@ _PUBLISHED_IN: Final = "lib/nvidia"  # where in it the image of its authors is c
 _SIMULATED_CONTENT: Final = b"simulated GPUs need no library\n"
 
 
-def install_from(root: Path, folder: Path) -> Installed | Absent:
-    """Install the library of *folder*, whose name may carry a version, below *root*."""
+def install_from(folder: Path, image: Path) -> Installed | Absent:
+    """Install the library of the folder *image*, whose name may carry a version, in *folder*."""
     paths = [
         path
         for subfolder in ("", _PUBLISHED_IN)
-        for path in sorted((folder / subfolder).glob(f"{NAME}*"))
+        for path in sorted((image / subfolder).glob(f"{NAME}*"))
     ]
-    return install(root, paths[0] if paths else folder / NAME)
+    return install(folder, paths[0] if paths else image / NAME)
 
 
-def install_simulated(root: Path) -> Installed | Absent:
+def install_simulated(folder: Path) -> Installed | Absent:
     """Install files that containers can mount and that have no effect."""
-    folder = root / LIBRARY_DIRECTORY.lstrip("/")
     try:
         folder.mkdir(0o755, parents=True, exist_ok=True)
         for name, content in (
@@ -150,5 +146,5 @@ def install_simulated(root: Path) -> Installed | Absent:
                 unfinished.write_bytes(content)
                 unfinished.replace(path)
     except OSError as error:
-        return Absent(f"{LIBRARY_DIRECTORY} cannot be written: {error.strerror}")
+        return Absent(f"{folder} cannot be written: {error.strerror}")
     return Installed(NAME)

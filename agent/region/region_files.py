@@ -34,7 +34,7 @@ from agent.region.seed import (
     seed_region,
 )
 from agent.share import NotYetError, Share
-from allocator.catalog.injection import REGIONS_DIRECTORY
+from allocator.catalog.injection import REGIONS_FOLDER
 from allocator.model.request import Mode
 
 FILE: Final = "vgpu.cache"
@@ -79,11 +79,11 @@ class _Directory:
 
 
 class RegionFiles:
-    """Keeps the directories below *root*; *now* returns Unix seconds."""
+    """Keeps the directories in *folder*, the node's ``hostRoot``; *now* returns Unix seconds."""
 
     def __init__(
         self,
-        root: Path,
+        folder: Path,
         processes: Processes,
         *,
         library: Installed | Absent,
@@ -93,9 +93,9 @@ class RegionFiles:
 
         Our semaphore is compared with the C library's: a wrong one would hang every tenant.
         """
-        self._root = root
+        self._folder = folder
         self._library = library
-        self._base = str(root / REGIONS_DIRECTORY.lstrip("/"))
+        self._base = str(folder / REGIONS_FOLDER)
         self._processes = processes
         self._now = now
         self._semaphore_matches = semaphore() == SEMAPHORE
@@ -127,7 +127,7 @@ class RegionFiles:
         owner = share.owner
         name = _directory_name(owner.uid, owner.container)
         library = self._library
-        why = library.why if isinstance(library, Absent) else missing_reason(self._root, library)
+        why = library.why if isinstance(library, Absent) else missing_reason(self._folder, library)
         if why:
             raise NotYetError(f"hami-core is unavailable on this node: {why}")
         if not self._semaphore_matches:
@@ -146,7 +146,7 @@ class RegionFiles:
                 f'container "{owner.container}" cannot be limited: {error}'
             ) from error
         except OSError as error:
-            where = f"{REGIONS_DIRECTORY}/{name}"
+            where = f"{self._base}/{name}"
             raise NotYetError(f"{where} cannot be prepared: {error.strerror}") from error
         return f"{self._base}/{name}"
 

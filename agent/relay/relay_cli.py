@@ -10,6 +10,8 @@ import structlog
 
 from agent.deviceplugin import grpc_client
 from agent.deviceplugin.registration_client import KUBELET, PluginPaths, RegistrationClient
+from agent.node import paths_cli
+from agent.node.paths_cli import below
 from agent.relay.closing_client import close_node
 from agent.relay.relay_server import Relay
 from allocator.cli.options import access, context, kubeconfig, log_lines, run_to_end
@@ -30,6 +32,7 @@ class RelayOptions:
     access: Access
     node: str  # name of our Node
     root: Path  # of the node
+    host_root: Path  # of the node, as we see it
     kubelet: Path  # kubelet's directory
     folder: Path  # of the sockets of relay and agent
 
@@ -46,7 +49,7 @@ class RelayTasks:
     def __post_init__(self) -> None:
         """Build the relay."""
         self.relay = Relay(
-            self.options.root,
+            self.options.host_root,
             self.options.folder,
             note_absence=self._close_node,
         )
@@ -111,21 +114,9 @@ async def run(options: RelayOptions) -> None:
 
 @click.command("relay")
 @click.option("--node-name", "node", envvar="NODE_NAME", required=True, help="name of this node")
-@click.option(
-    "--root",
-    type=click.Path(path_type=Path, file_okay=False, exists=True),
-    default=Path("/"),
-    show_default=True,
-    help="root of the node's file system",
-)
-@click.option(
-    "--kubelet-dir",
-    "kubelet",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("/var/lib/kubelet"),
-    show_default=True,
-    help="kubelet's directory on the node",
-)
+@paths_cli.root
+@paths_cli.kubelet
+@paths_cli.host_root
 @click.option(
     "--relay-dir",
     "folder",
@@ -140,6 +131,7 @@ def relay(  # noqa: PLR0913 -- the options
     node: str,
     root: Path,
     kubelet: Path,
+    host_root: Path,
     folder: Path,
     kubeconfig: Path | None,
     context: str | None,
@@ -147,6 +139,11 @@ def relay(  # noqa: PLR0913 -- the options
     """Keep the device plugin registered with kubelet while the agent restarts."""
     log_lines()
     options = RelayOptions(
-        access=access(kubeconfig, context), node=node, root=root, kubelet=kubelet, folder=folder
+        access=access(kubeconfig, context),
+        node=node,
+        root=root,
+        host_root=below(root, host_root),
+        kubelet=kubelet,
+        folder=folder,
     )
     run_to_end(run(options))

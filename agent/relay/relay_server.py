@@ -52,7 +52,7 @@ class Relay:
 
     def __init__(
         self,
-        root: Path,
+        host_root: Path,
         folder: Path,
         *,
         note_absence: Callable[[], None],
@@ -60,11 +60,12 @@ class Relay:
     ) -> None:
         """Listen nowhere yet.
 
-        *root* is the node's, *folder* that of the agent's socket. *note_absence* is called when the
-        agent is gone. A start of a container is refused after *start_seconds* without an agent.
+        *host_root* is the folder of the node's slots, *folder* that of the agent's socket.
+        *note_absence* is called when the agent is gone. A start of a container is refused after
+        *start_seconds* without an agent.
         """
         self._start_seconds = start_seconds
-        self._root = root
+        self._host_root = host_root
         self._folder = folder
         self._note_absence = note_absence
         self._registered = asyncio.Event()
@@ -160,11 +161,11 @@ class Relay:
                 return await agent.allocate(request, within=ALLOCATE_SECONDS)
             except CallError as error:
                 log.warning("answering Allocate without the agent", why=str(error))
-        setup = await asyncio.to_thread(read_setup, self._root)
+        setup = await asyncio.to_thread(read_setup, self._host_root)
         if setup is None:
             raise CallError(Code.NOT_YET, "no agent of this node has ever served")
         cdi = None if setup.cdi is None else Path(setup.cdi)
-        alone = DevicePlugin(SlotFiles(self._root, cdi=cdi), _AbsentAgent())
+        alone = DevicePlugin(SlotFiles(self._host_root, cdi=cdi), _AbsentAgent())
         alone.offer(SlotOffer(total=0, healthy=0, soft=setup.soft))
         return await alone.allocate(request)
 

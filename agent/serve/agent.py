@@ -25,6 +25,7 @@ from agent.monitor.metrics import AgentMetrics
 from agent.monitor.monitor_controller import Monitor, MonitorServices
 from agent.node.capacity_controller import CapacityController
 from agent.node.node_informer import NodeInformer
+from agent.node.paths_cli import below
 from agent.node.process_files import Processes
 from agent.node.status import rounded_memory
 from agent.node.status_controller import StatusController, StatusFacts
@@ -89,7 +90,7 @@ class AgentParts:
             version=self.version,
         )
         library = self._library()
-        self.regions = RegionFiles(root, self.processes, library=library)
+        self.regions = RegionFiles(self.paths.host_root, self.processes, library=library)
         self.monitor = Monitor(self._monitor_services(client, library))
         self.monitor.on_snapshot = self._update_foreign_memory
 
@@ -131,6 +132,7 @@ class AgentParts:
         state.mkdir(parents=True, exist_ok=True)
         return Paths(
             root=self._options.root,
+            host_root=below(self._options.root, self._options.host_root),
             kubelet=self._options.kubelet,
             state=state,
             relay=self._options.relay,
@@ -144,11 +146,11 @@ class AgentParts:
 
     def _library(self) -> Installed | Absent:
         """Install the interception library; containers cannot be limited without it."""
-        root = self._options.root
+        folder = self.paths.host_root
         library = (
-            install_simulated(root)
+            install_simulated(folder)
             if self._is_simulated
-            else install_from(root, self._options.library)
+            else install_from(folder, self._options.library)
         )
         if isinstance(library, Absent):
             log.warning("hami-core unavailable on this node", why=library.why)
@@ -188,10 +190,8 @@ class AgentParts:
         return node_config is not None and node_config.mode is Mode.MIG
 
     def _monitor_services(self, client: Client, library: Installed | Absent) -> MonitorServices:
-        root = self._options.root
-
         def sweep_unused() -> object:
-            return sweep(root, library) if isinstance(library, Installed) else ()
+            return sweep(self.paths.host_root, library) if isinstance(library, Installed) else ()
 
         return MonitorServices(
             node=self._options.node,

@@ -9,6 +9,7 @@ import click
 from agent.doctor import doctor_cli
 from agent.health.xid import xid_policy
 from agent.mig.journal_files import JournalInUseError
+from agent.node import paths_cli
 from agent.region.library_files import FOLDER
 from agent.serve import agent as app
 from agent.serve import options as agent_options
@@ -25,22 +26,6 @@ from allocator.cli.options import (
     run_to_end,
 )
 from allocator.model.problem import Problem
-
-_root = click.option(
-    "--root",
-    type=click.Path(path_type=Path, file_okay=False, exists=True),
-    default=Path("/"),
-    show_default=True,
-    help="root of the node's file system",
-)
-_kubelet = click.option(
-    "--kubelet-dir",
-    "kubelet",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=agent_options.KUBELET,
-    show_default=True,
-    help="kubelet's directory on the node",
-)
 
 
 @click.command("agent")
@@ -59,8 +44,9 @@ _kubelet = click.option(
     show_default=True,
     help="file with the simulated GPUs, for --driver=simulated",
 )
-@_root
-@_kubelet
+@paths_cli.root
+@paths_cli.kubelet
+@paths_cli.host_root
 @click.option(
     "--relay-dir",
     "relay",
@@ -105,6 +91,7 @@ def agent(
     fleet: Path,
     root: Path,
     kubelet: Path,
+    host_root: Path,
     relay: Path | None,
     library: Path,
     metrics: HostPort,
@@ -130,6 +117,7 @@ def agent(
         fleet=fleet,
         root=root,
         kubelet=kubelet,
+        host_root=host_root,
         relay=relay,
         library=library,
         xids=xids,
@@ -142,8 +130,9 @@ def agent(
 
 
 @click.command("doctor")
-@_root
-@_kubelet
+@paths_cli.root
+@paths_cli.kubelet
+@paths_cli.host_root
 @click.option(
     "-o",
     "--output",
@@ -151,13 +140,15 @@ def agent(
     default=doctor_cli.DoctorOutput.TEXT.value,
     show_default=True,
 )
-def doctor(root: Path, kubelet: Path, output: str) -> None:
+def doctor(root: Path, kubelet: Path, host_root: Path, output: str) -> None:
     """Check whether this node can serve GPUs, and say how to fix what fails.
 
     Changes nothing. Exits with 1 if any check fails, otherwise with 0.
     """
     log_lines()
-    patient = doctor_cli.DoctorTarget(driver=nvml_driver(root), root=root, kubelet=kubelet)
+    patient = doctor_cli.DoctorTarget(
+        driver=nvml_driver(root), root=root, kubelet=kubelet, host_root=host_root
+    )
     doctor_findings = asyncio.run(doctor_cli.examine(patient))
     sys.exit(
         doctor_cli.print_findings(doctor_findings, doctor_cli.DoctorOutput(output), sys.stdout)

@@ -42,6 +42,7 @@ class Paths:
     """Directories."""
 
     root: Path  # of the node
+    host_root: Path  # of the node, as we see it
     kubelet: Path
     state: Path  # ours, for files that outlive the agent
     relay: Path | None = None  # of the relay's sockets; without one kubelet calls the agent itself
@@ -78,7 +79,7 @@ class DevicePluginService:
         self._services = services
         self._paths = paths
         self._resource = services.informer.device_config.count_name
-        self._slots = SlotFiles(paths.root, cdi=cdi)
+        self._slots = SlotFiles(paths.host_root, cdi=cdi)
         self._soft: bool | None = None  # as written for the relay
         self._changed = services.informer.subscribe()
 

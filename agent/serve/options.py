@@ -11,9 +11,11 @@ from agent.driver.driver import Driver
 from agent.driver.simulated_files import SimulatedDriver
 from agent.driver.simulated_fleet import simulated_node
 from agent.health.xid import XidPolicy
+from agent.node.paths_cli import KUBELET
 from agent.nvml.driver import NvmlDriver
 from agent.region.library_files import FOLDER
 from agent.serve.http import ListenAddress
+from allocator.catalog.injection import HOST_ROOT
 from allocator.model.problem import Rejected
 from kube.config import Access
 
@@ -57,7 +59,6 @@ def nvml_driver(root: Path) -> Driver:
 
 
 FLEET: Final = Path("/etc/vgpu-admission/fleet.yaml")
-KUBELET: Final = Path("/var/lib/kubelet")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +72,7 @@ class AgentOptions:
     driver: DriverKind = DriverKind.NVML
     fleet: Path = FLEET  # file with the simulated GPUs
     root: Path = Path("/")  # of the node; all of its paths but kubelet's are below it
+    host_root: Path = Path(HOST_ROOT)  # on the node; what containers have mounted is in it
     kubelet: Path = KUBELET  # kubelet's directory
     relay: Path | None = None  # folder of the relay's sockets, if there is a relay
     library: Path = FOLDER  # with the interception library, in our image

@@ -21,7 +21,6 @@ from agent.node.capacity_controller import CapacityController
 from agent.node.node_informer import SELECTOR_LABEL, NodeInformer, own_node
 from agent.node.status_controller import Alive, StatusController
 from agent.serve.device_plugin import Paths
-from allocator.catalog.injection import LIBRARY_DIRECTORY
 from allocator.cluster.inventory import NODES
 from kube.errors import KubeError
 
@@ -110,7 +109,7 @@ class WithdrawalController:
         """Remove all our files; raises OSError. Folders that our own pod has mounted stay."""
         for path in _list_files(self._cdi, is_ours):
             path.unlink(missing_ok=True)
-        library = self._paths.root / LIBRARY_DIRECTORY.lstrip("/")
+        library = self._paths.host_root
         for path in library.iterdir() if library.is_dir() else ():
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)

@@ -239,8 +239,9 @@ LIBRARY_VOLUME: Final = "vgpu-library"
 REGIONS_VOLUME: Final = "vgpu-regions"
 PRELOAD_LIBRARY: Final = "ld.so.preload"  # files of the library's volume
 PRELOAD_NOTHING: Final = "ld.so.preload.empty"
-LIBRARY_DIRECTORY: Final = "/usr/local/vgpu"
-REGIONS_DIRECTORY: Final = "/usr/local/vgpu/vgpu/containers"
+LIBRARY_DIRECTORY: Final = "/usr/local/vgpu"  # in containers; the library has it compiled in
+HOST_ROOT: Final = "/usr/local/vgpu"  # of the node, unless the setting hostRoot names another
+REGIONS_FOLDER: Final = "vgpu/containers"  # below hostRoot
 _LIBRARY: Final = Mount(
     volume=LIBRARY_VOLUME, path="/usr/local/vgpu/libvgpu.so", sub_path="libvgpu.so"
 )

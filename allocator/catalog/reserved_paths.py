@@ -1,7 +1,10 @@
 """Paths: what a tenant may not mount over in a container, nor mount from the node."""
 
+import re
 from dataclasses import dataclass
 from typing import Final
+
+from allocator.catalog.injection import HOST_ROOT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +29,7 @@ RESERVED_PATHS: Final = (
 # mount them, anything below them, or their parents.
 RESERVED_HOST_PATHS: Final = (
     "/dev",
-    "/usr/local/vgpu",
+    HOST_ROOT,
     "/var/lib/kubelet",
     "/run/nvidia",
     "/var/run/nvidia",
@@ -41,5 +44,29 @@ RESERVED_HOST_PATHS: Final = (
     "/proc",
     "/sys",
 )
+
 # Data loaders mount shared memory from the node; it gives access to no device.
 HARMLESS_HOST_PATHS: Final = ("/dev/shm",)
+_STATE: Final = "/var/lib/vgpu-admission"  # the agent's own files
+_FOLDER: Final = re.compile(r"(?:/[A-Za-z0-9._-]+)+")
+
+
+def overlaps(one: str, other: str) -> bool:
+    """Say whether a path is the other one, holds it or is in it; both are absolute and normal."""
+    return one == other or other.startswith(one.rstrip("/") + "/") or one.startswith(other + "/")
+
+
+def host_root_problem(path: str) -> str:
+    """Return why *path* cannot be ``hostRoot``; empty if it can.
+
+    The folder is emptied when the node is left, so nobody else may have files in it.
+    """
+    if not _FOLDER.fullmatch(path) or {".", ".."} & set(path.split("/")):
+        return (
+            "it is not an absolute path in letters, digits, '.', '_' and '-', without '..' and "
+            "without a slash at the end"
+        )
+    if "vgpu" not in path.rpartition("/")[2]:
+        return "the name of the folder must contain vgpu, because it is emptied on uninstalling"
+    taken = [other for other in (*RESERVED_HOST_PATHS, _STATE) if overlaps(path, other)]
+    return f"it is, holds or is in {taken[0]}" if taken and path != HOST_ROOT else ""

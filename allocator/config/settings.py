@@ -10,6 +10,8 @@ import msgspec
 import yaml
 
 from allocator.catalog.boards import model_named
+from allocator.catalog.injection import HOST_ROOT
+from allocator.catalog.reserved_paths import host_root_problem
 from allocator.model.gpu import GpuKind
 from allocator.model.problem import Loaded, Problem
 from allocator.model.request import FillPolicies, FillPolicy, Mode
@@ -128,6 +130,7 @@ class Settings(
     node_templates: Annotated[tuple[NodeTemplate, ...], msgspec.Meta(max_length=64)] = ()
     node_agent: NodeAgent = NodeAgent.OURS
     injection: Injection = Injection.AUTO
+    host_root: Annotated[str, msgspec.Meta(max_length=200)] = HOST_ROOT
     prefer: Prefer = Prefer.COST
     node_policy: FillPolicy = FillPolicy.BINPACK
     gpu_policy: FillPolicy = FillPolicy.BINPACK
@@ -217,6 +220,11 @@ def _check(settings: Settings) -> None:
     if settings.default_mode is Mode.MEMORY_ONLY:
         raise SettingsError(
             'settings.yaml: defaultMode "memory-only" cannot be the default; use hami-core or mig'
+        )
+    if problem := host_root_problem(settings.host_root):
+        raise SettingsError(
+            f"settings.yaml: hostRoot {quote(settings.host_root)} is not accepted: {problem}; "
+            f"give the path of a folder of its own, such as {HOST_ROOT}"
         )
     for number, template in enumerate(settings.node_templates):
         place = f"settings.yaml: nodeTemplates[{number}]"

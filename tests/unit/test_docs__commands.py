@@ -117,10 +117,11 @@ def test_a_command_of_the_plugin_parses(case: tuple[str, list[str]]) -> None:
 def test_a_program_parses(case: tuple[str, list[str]]) -> None:
     """The same for `vgpu plan`, `vgpu doctor` and the others."""
     name, *rest = case[1][1:]
-    required = {"plan": ["--fleet=f", "-f", "p"], "agent": ["--node-name=n"]}.get(name, [])
+    required = {"plan": ["--fleet=f", "-f", "p"], "agent": ["--node-name=n"]}
+    required["relay"] = ["--node-name=n", "--relay-dir=/run/r"]
 
     if not {"--help", "--version"} & {name, *rest}:
-        parse(vgpu.program(name), name, [*rest, *required])
+        parse(vgpu.program(name), name, [*rest, *required.get(name, [])])
 
 
 @pytest.mark.parametrize("case", KUBECTL, ids=said)
@@ -190,6 +191,19 @@ def test_a_patch_of_the_agent_applies(patch: str) -> None:
     assert changed["spec"]["template"]["spec"]["containers"]
 
 
+def test_the_patch_for_a_read_only_usr_leaves_no_other_folder() -> None:
+    """Agent and relay read and write where containers have mounted, and nowhere else."""
+    (agent,) = objects("DaemonSet")
+    (patch,) = [text for _, text in patches() if "VGPU_HOST_ROOT" in text]
+
+    changed = jsonpatch.apply_patch(agent, yaml.safe_load(patch))["spec"]["template"]["spec"]
+
+    assert "/usr/local/vgpu" not in str(changed)
+    for container in changed["containers"]:
+        assert {"name": "VGPU_HOST_ROOT", "value": "/var/lib/vgpu"} in container["env"]
+        assert {"name": "vgpu", "mountPath": "/var/lib/vgpu"} in container["volumeMounts"]
+
+
 def test_the_settings_on_the_page_about_installing_are_accepted() -> None:
     """An unknown key would leave the defaults in force."""
     page = (DOCS / "install.md").read_text()
@@ -197,6 +211,8 @@ def test_the_settings_on_the_page_about_installing_are_accepted() -> None:
 
     assert [text for text in texts if text.strip() == "injection: agent"]
     assert settings_of("injection: agent").injection.value == "agent"
+    assert [text for text in texts if text.strip() == "hostRoot: /var/lib/vgpu"]
+    assert settings_of("hostRoot: /var/lib/vgpu").host_root == "/var/lib/vgpu"
     (generated,) = [text for text in texts if "configMapGenerator" in text]
     base = yaml.safe_load((MANIFESTS / "base/kustomization.yaml").read_text())
     (ours,) = yaml.safe_load(generated)["configMapGenerator"]

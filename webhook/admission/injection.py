@@ -5,11 +5,10 @@ from types import MappingProxyType
 from typing import Any, Final, assert_never
 
 from allocator.catalog.injection import (
-    LIBRARY_DIRECTORY,
     LIBRARY_VOLUME,
     MOST_DEVICES,
     MOUNTS,
-    REGIONS_DIRECTORY,
+    REGIONS_FOLDER,
     REGIONS_VOLUME,
     VARIABLES,
     Annotation,
@@ -149,10 +148,16 @@ _MOUNTS: Final = {
     ]
     for column in Column
 }
-VOLUMES: Final[tuple[Entry, ...]] = (
-    {"name": LIBRARY_VOLUME, "hostPath": {"path": LIBRARY_DIRECTORY, "type": ""}},
-    {"name": REGIONS_VOLUME, "hostPath": {"path": REGIONS_DIRECTORY, "type": "DirectoryOrCreate"}},
-)
+
+
+@lru_cache(maxsize=8)
+def library_volumes(host_root: str) -> tuple[Entry, ...]:
+    """Return the volumes of the interception library, which are in the node's *host_root*."""
+    regions = {"path": f"{host_root}/{REGIONS_FOLDER}", "type": "DirectoryOrCreate"}
+    return (
+        {"name": LIBRARY_VOLUME, "hostPath": {"path": host_root, "type": ""}},
+        {"name": REGIONS_VOLUME, "hostPath": regions},
+    )
 
 
 def same_variable(present: EnvVar, entry: Entry) -> bool:

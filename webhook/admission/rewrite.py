@@ -21,8 +21,8 @@ from allocator.request.quantity import canonical
 from webhook.admission import tenant_checks
 from webhook.admission.containers import ContainerRef
 from webhook.admission.injection import (
-    VOLUMES,
     InjectionValues,
+    library_volumes,
     mounts,
     own_key,
     same_mount,
@@ -125,7 +125,7 @@ class Rewrite(Value, frozen=True):
         return [
             *tenant_checks.annotations(self.pod),
             *tenant_checks.placement(self.pod),
-            *tenant_checks.volumes(self.pod),
+            *tenant_checks.volumes(self.pod, self.settings.host_root),
             *tenant_checks.priority(self.request.priority, allowed=self.high_priority),
         ]
 
@@ -221,7 +221,13 @@ class Rewrite(Value, frozen=True):
 
     def _volumes(self) -> tuple[Entry, ...]:
         present = {volume.name for volume in self.pod.spec.volumes or ()}
-        return tuple([entry for entry in VOLUMES if entry["name"] not in present])
+        return tuple(
+            [
+                entry
+                for entry in library_volumes(self.settings.host_root)
+                if entry["name"] not in present
+            ]
+        )
 
     def warnings(self) -> Iterator[str]:
         """Yield warnings about a pod that is admitted."""

@@ -1,7 +1,6 @@
 """Checks for fields that would lift a limit or forge a grant."""
 
 from collections.abc import Iterator
-from types import MappingProxyType
 from typing import Final
 
 from allocator.catalog.injection import Column
@@ -18,6 +17,7 @@ from allocator.catalog.reserved_paths import (
     HARMLESS_HOST_PATHS,
     RESERVED_HOST_PATHS,
     RESERVED_PATHS,
+    overlaps,
 )
 from allocator.catalog.vocabularies import OWN
 from allocator.model.decision import Finding, Reason
@@ -28,7 +28,7 @@ from allocator.request.pod_fields import EnvVar
 from webhook.admission.containers import ContainerRef, normal
 from webhook.admission.injection import (
     RESERVED,
-    VOLUMES,
+    library_volumes,
     own_key,
     same_mount,
     same_variable,
@@ -39,7 +39,6 @@ from webhook.review.pod_schema import Pod
 
 _KEPT_KEYS: Final = USER_KEYS | ADMISSION_KEYS
 _RESERVED_KEYS: Final = (CDI_PREFIX, OWN)
-_VOLUMES: Final = MappingProxyType({entry["name"]: entry for entry in VOLUMES})
 _HIDDEN: Final = frozenset({"", "void", "none"})
 _DEVICE_LISTS: Final = frozenset(
     {"/var/run/nvidia-container-devices", "/run/nvidia-container-devices"}
@@ -86,17 +85,20 @@ def priority(asked: Priority, *, allowed: bool) -> Iterator[Finding]:
         )
 
 
-def volumes(pod: Pod) -> Iterator[Finding]:
-    """Find volumes that expose devices or have a reserved name."""
+def volumes(pod: Pod, host_root: str) -> Iterator[Finding]:
+    """Find volumes that expose devices or the node's *host_root*, or have a reserved name."""
+    entries = {entry["name"]: entry for entry in library_volumes(host_root)}
     for number, volume in enumerate(pod.spec.volumes or ()):
-        own = _VOLUMES.get(volume.name)
+        own = entries.get(volume.name)
         if own is None and volume.host_path is None:
             continue  # nearly always
         if own is not None:
             what = "" if same_volume(volume, own) else "has a name reserved for vGPU volumes"
         else:
             path = normal(volume.host_path.path) if volume.host_path is not None else ""
-            what = f"exposes {escaped(path)} of the node" if path and _reaches(path) else ""
+            what = (
+                f"exposes {escaped(path)} of the node" if path and _reaches(path, host_root) else ""
+            )
         if what:
             yield Finding(
                 reason=Reason.RESERVED_MOUNT,
@@ -107,14 +109,10 @@ def volumes(pod: Pod) -> Iterator[Finding]:
             )
 
 
-def _reaches(path: str) -> bool:
+def _reaches(path: str, host_root: str) -> bool:
     if any(path == fine or path.startswith(f"{fine}/") for fine in HARMLESS_HOST_PATHS):
         return False
-    return any(_overlaps(path, reserved) for reserved in RESERVED_HOST_PATHS)
-
-
-def _overlaps(one: str, other: str) -> bool:
-    return one == other or other.startswith(one.rstrip("/") + "/") or one.startswith(other + "/")
+    return any(overlaps(path, reserved) for reserved in (*RESERVED_HOST_PATHS, host_root))
 
 
 class CheckedContainer(Value, frozen=True):

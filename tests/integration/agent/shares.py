@@ -44,7 +44,9 @@ def device(uuid: str = GPU, *, index: int = 0) -> Device:
 def regions(root: Path, *, now: float = NOW) -> RegionFiles:
     """Return the regions of a node whose ``/proc`` is below *root* too."""
     (root / "proc").mkdir(exist_ok=True)
-    return RegionFiles(root, Processes(root), library=install_simulated(root), now=lambda: now)
+    folder = root / "usr/local/vgpu"
+    library = install_simulated(folder)
+    return RegionFiles(folder, Processes(root), library=library, now=lambda: now)
 
 
 def inspector(root: Path, *, now: float = NOW) -> Inspector:

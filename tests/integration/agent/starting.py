@@ -129,7 +129,7 @@ def site(
     owners = OwnerClient(
         kubelet.resource, kubelet.checkpoint, lister=resources, pods=lambda: ledger.pods
     )
-    slots = SlotFiles(root, cdi=root / "cdi" if cdi else None)
+    slots = SlotFiles(root / "usr/local/vgpu", cdi=root / "cdi" if cdi else None)
     news = NodeEvents(lambda: NODE, ledger.told.append)
     parts = StartServices(
         owners=owners,

@@ -17,7 +17,7 @@ from agent.doctor.checks import DoctorFinding, Level
 from agent.doctor.doctor_cli import DoctorOutput, DoctorTarget, examine, print_findings
 from agent.doctor.facts import Plugin
 from agent.doctor.facts_files import configurations, facts_of
-from agent.driver.driver import Fault
+from agent.driver.driver import Driver, Fault
 from agent.driver.simulated_files import SimulatedDriver
 from tests.fakes.driver import Faults, RelayedDriver, machine
 from vgpu import main
@@ -71,9 +71,17 @@ def write_node_files(root: Path) -> None:
     leave_socket_file(root / KUBELET / "pod-resources/kubelet.sock")
 
 
+def target_of(root: Path, driver: Driver) -> DoctorTarget:
+    """Return the node below *root* with the usual folders."""
+    kubelet, host_root = Path(f"/{KUBELET}"), Path("/usr/local/vgpu")
+    return DoctorTarget(driver=driver, root=root, kubelet=kubelet, host_root=host_root)
+
+
 def examine_node(root: Path) -> tuple[DoctorFinding, ...]:
     driver = SimulatedDriver(machine("NVIDIA A30"))
-    target = DoctorTarget(driver=driver, root=root, kubelet=Path(f"/{KUBELET}"))
+    target = DoctorTarget(
+        driver=driver, root=root, kubelet=Path(f"/{KUBELET}"), host_root=Path("/usr/local/vgpu")
+    )
     return asyncio.run(examine(target))
 
 
@@ -103,7 +111,12 @@ def test_a_driver_that_refuses_is_a_finding(root: Path) -> None:
     """Its own word is passed on, and the node's files are looked at all the same."""
     write_node_files(root)
     faults = Faults(SimulatedDriver(machine("NVIDIA A30")), {("devices", 1): Fault.UNAVAILABLE})
-    target = DoctorTarget(driver=RelayedDriver(faults), root=root, kubelet=Path(f"/{KUBELET}"))
+    target = DoctorTarget(
+        driver=RelayedDriver(faults),
+        root=root,
+        kubelet=Path(f"/{KUBELET}"),
+        host_root=Path("/usr/local/vgpu"),
+    )
 
     doctor_findings = asyncio.run(examine(target))
 
@@ -120,7 +133,7 @@ def test_other_plugins_give_themselves_away(root: Path) -> None:
     write(root / "proc/4711/cmdline", b"/usr/bin/volcano-vgpu-device-plugin\0--x\0")
     write(root / "proc/12/cmdline", b"")
     with listening_socket(root / PLUGINS / "aliyungpushare.sock"):
-        plugins = facts_of(root, root / KUBELET).plugins
+        plugins = facts_of(root, root / KUBELET, root / "usr/local/vgpu").plugins
 
     assert plugins == (
         Plugin("the gpushare device plugin", "socket aliyungpushare.sock", running=True),
@@ -146,7 +159,7 @@ def test_the_toolkit_is_what_dpkg_has_installed(
     )
     write(root / "var/lib/dpkg/status", "\n".join(paragraphs))
 
-    assert facts_of(root, root / KUBELET).toolkit == version
+    assert facts_of(root, root / KUBELET, root / "usr/local/vgpu").toolkit == version
 
 
 @pytest.mark.parametrize(
@@ -157,7 +170,7 @@ def test_a_configuration_that_is_no_toml_is_a_finding(root: Path, text: bytes) -
     write(root / "etc/containerd/config.toml", text)
     write(root / "etc/containerd/bad.toml", "[[[")
 
-    (runtime,) = facts_of(root, root / KUBELET).runtimes
+    (runtime,) = facts_of(root, root / KUBELET, root / "usr/local/vgpu").runtimes
 
     assert "is not TOML" in runtime.problem
 
@@ -171,7 +184,7 @@ def test_a_malformed_import_does_no_harm(root: Path, pattern: str) -> None:
     """What is imported is read below the root, or not at all."""
     write(root / "etc/containerd/config.toml", f'version = 3\nimports = ["{pattern}"]\n')
 
-    (runtime,) = facts_of(root, root / KUBELET).runtimes
+    (runtime,) = facts_of(root, root / KUBELET, root / "usr/local/vgpu").runtimes
 
     assert runtime.runtimes == frozenset()
 
@@ -204,11 +217,11 @@ def test_a_container_that_shares_the_nodes_processes_sees_its_files(root: Path) 
 def test_a_library_that_is_a_folder_or_text_is_none(root: Path) -> None:
     """What containers would preload has to be one."""
     (root / "usr/local/vgpu/libvgpu.so").mkdir(parents=True)
-    assert facts_of(root, root / KUBELET).library is None
+    assert facts_of(root, root / KUBELET, root / "usr/local/vgpu").library is None
 
     shutil.rmtree(root / "usr")
     write(root / "usr/local/vgpu/libvgpu.so", "text")
-    library = facts_of(root, root / KUBELET).library
+    library = facts_of(root, root / KUBELET, root / "usr/local/vgpu").library
     assert library is not None
     assert (library.elf, library.preloaded) == (False, False)
 

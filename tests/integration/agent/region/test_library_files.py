@@ -18,7 +18,7 @@ def test_the_library_is_found_where_images_have_it(tmp_path: Path, place: str) -
     source.parent.mkdir(parents=True)
     source.write_bytes(LIBRARY)
 
-    found = install_from(tmp_path / "node", tmp_path / "image")
+    found = install_from(tmp_path / "node" / "usr/local/vgpu", tmp_path / "image")
 
     assert isinstance(found, Installed)
     assert (tmp_path / "node/usr/local/vgpu/libvgpu.so").read_bytes() == LIBRARY
@@ -26,7 +26,7 @@ def test_the_library_is_found_where_images_have_it(tmp_path: Path, place: str) -
 
 def test_an_image_without_a_library_says_so(tmp_path: Path) -> None:
     """Containers that it should limit do not start, and their users read why."""
-    found = install_from(tmp_path / "node", tmp_path / "image")
+    found = install_from(tmp_path / "node" / "usr/local/vgpu", tmp_path / "image")
 
     assert isinstance(found, Absent)
     assert str(tmp_path / "image/libvgpu.so") in found.why
@@ -36,7 +36,11 @@ def test_what_is_played_acts_on_nothing(tmp_path: Path) -> None:
     """A preload that named a file which is no library would make every program complain."""
     folder = tmp_path / "usr/local/vgpu"
 
-    assert install_simulated(tmp_path) == install_simulated(tmp_path) == Installed("libvgpu.so")
+    assert (
+        install_simulated(tmp_path / "usr/local/vgpu")
+        == install_simulated(tmp_path / "usr/local/vgpu")
+        == Installed("libvgpu.so")
+    )
     assert (folder / "ld.so.preload").read_bytes() == b""
     assert (folder / "ld.so.preload.empty").read_bytes() == b""
     assert {path.name for path in folder.iterdir()} == {
@@ -48,4 +52,4 @@ def test_a_disk_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     """The agent goes on: MIG needs no library."""
     (tmp_path / "usr").write_text("in the way")
 
-    assert isinstance(install_simulated(tmp_path), Absent)
+    assert isinstance(install_simulated(tmp_path / "usr/local/vgpu"), Absent)

@@ -23,7 +23,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def installed(root: Path, source: Path) -> Installed:
-    found = install(root, source)
+    found = install(root / "usr/local/vgpu", source)
     assert isinstance(found, Installed)
     return found
 
@@ -57,12 +57,12 @@ def test_installing_twice_changes_nothing(root: Path, source: Path) -> None:
 def test_a_library_that_others_put_in_its_place_is_not_ours(root: Path, source: Path) -> None:
     """Another plugin installs its own under the same name; ours has the limits that we count on."""
     found = installed(root, source)
-    assert missing_reason(root, found) == ""
+    assert missing_reason(root / "usr/local/vgpu", found) == ""
     name = root / "usr/local/vgpu/libvgpu.so"
     name.unlink()
     name.write_bytes(NEW)
 
-    assert "restart the agent" in missing_reason(root, found)
+    assert "restart the agent" in missing_reason(root / "usr/local/vgpu", found)
 
 
 def test_an_upgrade_leaves_the_file_that_pods_have_open(root: Path, source: Path) -> None:
@@ -77,7 +77,7 @@ def test_an_upgrade_leaves_the_file_that_pods_have_open(root: Path, source: Path
     assert (root / "usr/local/vgpu" / old.name).read_bytes() == OLD
     (root / "usr/local/vgpu/libvgpu.so.v2.10.0").touch()  # another plugin's
     (root / "usr/local/vgpu/libvgpu.so.0a1b2c3d.unfinished").touch()
-    assert sweep(root, new) == ("libvgpu.so.0a1b2c3d.unfinished", old.name)
+    assert sweep(root / "usr/local/vgpu", new) == ("libvgpu.so.0a1b2c3d.unfinished", old.name)
     assert names(root) == [
         *("ld.so.preload", "ld.so.preload.empty", "libvgpu.so"),
         *sorted((new.name, "libvgpu.so.v2.10.0")),
@@ -118,7 +118,7 @@ def test_an_image_without_the_library_is_a_state(
     if content is not None:
         source.write_bytes(content)
 
-    found = install(root, source)
+    found = install(root / "usr/local/vgpu", source)
 
     assert isinstance(found, Absent)
     assert str(source) in found.why
@@ -130,4 +130,4 @@ def test_a_node_that_cannot_be_written_is_a_state(root: Path, source: Path) -> N
     root.mkdir()
     (root / "usr").write_text("a file")
 
-    assert isinstance(install(root, source), Absent)
+    assert isinstance(install(root / "usr/local/vgpu", source), Absent)

@@ -181,7 +181,11 @@ def test_what_is_watched_takes_no_more_files_than_there_are(tmp_path: Path) -> N
 
 def test_without_a_library_nothing_is_seeded(tmp_path: Path) -> None:
     """The user reads why."""
-    bare = RegionFiles(tmp_path, Processes(tmp_path), library=Absent("the agent's image has none"))
+    bare = RegionFiles(
+        tmp_path / "usr/local/vgpu",
+        Processes(tmp_path),
+        library=Absent("the agent's image has none"),
+    )
 
     with pytest.raises(NotYetError, match="image has none"):
         asyncio.run(bare.seed(share()))

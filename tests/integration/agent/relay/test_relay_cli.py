@@ -59,6 +59,7 @@ async def scene() -> AsyncIterator[Scene]:
                 access=Access(url=server.url),
                 node="n",
                 root=root,
+                host_root=root / "usr/local/vgpu",
                 kubelet=root / "kubelet",
                 folder=root / "relay",
             )

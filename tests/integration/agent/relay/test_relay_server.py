@@ -44,7 +44,10 @@ class Chain:
     async def relay(self) -> AsyncIterator[Relay]:
         """Run a relay while the block runs."""
         relay = Relay(
-            self.root, self.folder, note_absence=self._count, start_seconds=self._start_seconds
+            self.root / "usr/local/vgpu",
+            self.folder,
+            note_absence=self._count,
+            start_seconds=self._start_seconds,
         )
         (self.folder / KUBELET).unlink(missing_ok=True)
         server = grpc_client.GrpcServer(relay.registration_handlers)
@@ -240,7 +243,9 @@ def test_without_cdi_the_relay_mounts_what_the_agent_would(*, soft: bool, mounts
         held = await chain.kubelet.admit("uid-1", "train-0")
 
         assert len(held.answer.mounts) == mounts
-        assert SlotFiles(chain.root, cdi=None).lacks_mounts(held.slots) is not soft
+        assert (
+            SlotFiles(chain.root / "usr/local/vgpu", cdi=None).lacks_mounts(held.slots) is not soft
+        )
         await chain.start_agent()
 
     play(act, cdi=False)

@@ -27,7 +27,12 @@ class AgentFiles:
     """What an agent leaves on a node."""
 
     def __init__(self, root: Path) -> None:
-        self.paths = Paths(root=root, kubelet=root / "kubelet", state=root / "state")
+        self.paths = Paths(
+            root=root,
+            host_root=root / "usr/local/vgpu",
+            kubelet=root / "kubelet",
+            state=root / "state",
+        )
         self.cdi = root / "cdi"
         self.ours = [
             self.paths.plugins / "vgpu-admission.sock",

@@ -19,7 +19,7 @@ DOCUMENT = "vgpu-admission.io-slot_slot-0000.json"
 
 def slots(root: Path, *, cdi: bool = True) -> SlotFiles:
     """Open the slots below *root* as a process that starts does."""
-    slot_files = SlotFiles(root, cdi=root / "cdi" if cdi else None)
+    slot_files = SlotFiles(root / "usr/local/vgpu", cdi=root / "cdi" if cdi else None)
     slot_files.recover()
     return slot_files
 

@@ -25,9 +25,10 @@ def test_nothing_said_means_the_defaults(text: str) -> None:
 
 def test_what_is_said_is_taken() -> None:
     """Keys are spelt as in the ConfigMap."""
-    found = settings_of("fleet: closed\nvolcanoSchedulers: [a, b]\n")
+    found = settings_of("fleet: closed\nvolcanoSchedulers: [a, b]\nhostRoot: /var/lib/vgpu\n")
 
     assert (found.fleet, found.volcano_schedulers) == (FleetScope.CLOSED, ("a", "b"))
+    assert found.host_root == "/var/lib/vgpu"
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,19 @@ def test_what_is_said_is_taken() -> None:
         pytest.param("nodeTemplates: [{model: Z9}]", ["Z9", "memory"], id="unknown-model"),
         pytest.param("nodeTemplates: [{model: Tesla T4, mode: mig}]", ["MIG"], id="cannot-be-cut"),
         pytest.param("nodeTemplates: [{model: Tesla T4, gpus: 0}]", ["gpus"], id="no-gpus"),
+        pytest.param("hostRoot: var/lib/vgpu", ["var/lib/vgpu", "absolute"], id="relative"),
+        pytest.param("hostRoot: /opt/../vgpu", ["/opt/../vgpu", ".."], id="upwards"),
+        pytest.param("hostRoot: /opt/vgpu/", ["slash"], id="slash"),
+        pytest.param("hostRoot: /", ["/usr/local/vgpu"], id="root"),
+        pytest.param("hostRoot: ''", ["hostRoot"], id="empty"),
+        pytest.param('hostRoot: "/opt/vgpu\\n"', ["hostRoot"], id="line-break"),
+        pytest.param("hostRoot: /opt", ["must contain vgpu"], id="not-its-own"),
+        pytest.param("hostRoot: /dev/vgpu", ["/dev"], id="devices"),
+        pytest.param("hostRoot: /var/lib/kubelet/vgpu", ["/var/lib/kubelet"], id="kubelet"),
+        pytest.param("hostRoot: /var/lib/vgpu-admission", ["/var/lib/vgpu"], id="state"),
+        pytest.param("hostRoot: /usr/local/vgpu/vgpu", ["/usr/local/vgpu"], id="in-the-default"),
+        pytest.param(f"hostRoot: /{'v' * 200}/vgpu", ["hostRoot"], id="long"),
+        pytest.param("hostRoot: [/opt/vgpu]", ["hostRoot"], id="list"),
         pytest.param("x" * (LARGEST + 1), [str(LARGEST)], id="too-long"),
         pytest.param("a: &a [1]\nb: *a\nfleet: open", ["unknown field"], id="anchors"),
     ],

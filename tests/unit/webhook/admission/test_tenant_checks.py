@@ -97,6 +97,27 @@ def test_volumes_and_mounts_that_we_wrote_pass() -> None:
     assert any(volume["name"] == "vgpu-library" for volume in once["spec"]["volumes"])
 
 
+def test_another_host_root_is_mounted_and_reserved() -> None:
+    """What a container gets comes from there, and no tenant may mount it; nor the usual folder."""
+    settings = Settings(host_root="/var/lib/vgpu")
+    context = AdmissionContext(settings=settings, snapshot=Snapshot(version="1"), host_paths=True)
+    found = admitted(received(ASKING), context)["spec"]["volumes"]
+    ours = [volume for volume in found if "vgpu" in volume["name"]]
+    paths = {volume["name"]: volume["hostPath"]["path"] for volume in ours}
+
+    assert paths == {
+        "vgpu-library": "/var/lib/vgpu",
+        "vgpu-regions": "/var/lib/vgpu/vgpu/containers",
+    }
+    for path in ("/var/lib/vgpu/vgpu/containers", "/var/lib", "/usr/local/vgpu"):
+        written = ASKING | {
+            "spec": ASKING["spec"] | {"volumes": [{"name": "v", "hostPath": {"path": path}}]}
+        }
+        assert reason(decided(written, context)) is Reason.RESERVED_MOUNT
+    old = ASKING | {"spec": ASKING["spec"] | {"volumes": volumes("/usr/local/vgpu")}}
+    assert reason(decided(old, context)) is Reason.RESERVED_MOUNT
+
+
 def library_mounts(found: Json) -> list[Json]:
     mounts: list[Json] = found["spec"]["containers"][0]["volumeMounts"]
     return [mount for mount in mounts if mount["name"] == "vgpu-library"]
