@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -46,6 +46,7 @@ class GpuNode:
     machine: Machine
     kubeconfig: Path
     port: int
+    options: tuple[str, ...] = ()  # of the agent
 
     @cached_property
     def agent(self) -> Process:
@@ -61,6 +62,7 @@ class GpuNode:
             f"--node-name={self.node.name}",
             f"--kubeconfig={self.kubeconfig}",
             f"--metrics=127.0.0.1:{self.port}",
+            *self.options,
             *options,
         ]
         return self.node.host.process(name, command, **self.machine.environment)
@@ -144,9 +146,9 @@ class GpuNode:
 
 
 @contextlib.contextmanager
-def served(node: Node, gpus: Sequence[bool] = GPUS) -> Iterator[GpuNode]:
+def served(node: Node, gpus: Sequence[bool] = GPUS, *options: str) -> Iterator[GpuNode]:
     """Give a node GPUs, which are in MIG mode or are not, and run the agent on it."""
-    found = gpus_on(node, gpus)
+    found = replace(gpus_on(node, gpus), options=options)
     found.start()
     try:
         yield found
