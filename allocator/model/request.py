@@ -173,6 +173,11 @@ class PodRequest(Value, frozen=True):
         return Mode.MIG if self.mode is None and self.profile is not None else self.mode
 
     @property
+    def has_peers(self) -> bool:
+        """Say whether a container asks for several GPUs, which may exchange data."""
+        return any(container.count > 1 for container in self.containers)
+
+    @property
     def constraints(self) -> tuple[str, ...]:
         """Return what narrows the choice of GPU, in a fixed order."""
         filters, join = self.filters, ",".join

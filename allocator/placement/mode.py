@@ -25,6 +25,7 @@ from allocator.placement.refusals import ambiguous_percent, impossible_findings,
 from allocator.request.wording import vocabulary_of
 
 _Reasoned = tuple[Mode, ModeSource, str]  # a mode, how it came about, and the rule in words
+PEERS: Final = "a container asks for several GPUs, and MIG instances cannot exchange data directly"
 CLOSE: Final = 100  # thousandths of a GPU within which the stronger isolation wins
 
 
@@ -96,18 +97,20 @@ def mode_for(
     named = _named_mode(request)
     mode_costs = _mode_costs(request, offers)
     if mode_costs and (named is None or named[0] in mode_costs):
-        return _choice(mode_costs, named or _best_mode(mode_costs, settings.prefer))
+        best = named or _best_mode(mode_costs, settings.prefer, peers=request.has_peers)
+        return _choice(mode_costs, best)
     known = bool(offers) and complete
     unservable = findings_of(unservable_findings(request, offers, mixed=mixed)) if known else None
     if unservable is not None and settings.fleet is FleetScope.CLOSED:
         return unservable
     if impossible := findings_of(impossible_findings(request, offers)):
         return impossible
+    usual = Mode.HAMI_CORE if request.has_peers else settings.default_mode
     if not known:
         rule = "not every node's inventory is known yet" if offers else "no GPU inventory yet"
-        return _default(named, settings, rule)
+        return _default(named, usual, rule)
     warnings = () if unservable is None else unservable.all
-    return _default(named, settings, "no single kind of GPU can serve it", warnings=warnings)
+    return _default(named, usual, "no single kind of GPU can serve it", warnings=warnings)
 
 
 def translated_percent(request: PodRequest, offers: Mapping[GpuKind, int]) -> PodRequest | Finding:
@@ -135,8 +138,14 @@ def translated_percent(request: PodRequest, offers: Mapping[GpuKind, int]) -> Po
     return msgspec.structs.replace(request, containers=containers)
 
 
-def weigh(costs: Mapping[Mode, int], prefer: Prefer) -> tuple[Mode, str]:
-    """Return the better of two modes that both serve, by their *costs*, and the rule in words."""
+def weigh(costs: Mapping[Mode, int], prefer: Prefer, *, peers: bool = False) -> tuple[Mode, str]:
+    """Return the better of two modes that both serve, by their *costs*, and the rule in words.
+
+    With *peers* a container has several GPUs. MIG instances have no peer-to-peer, and a process
+    sees one of them before driver R570.
+    """
+    if peers:
+        return Mode.HAMI_CORE, PEERS
     mig, soft = costs[Mode.MIG], costs[Mode.HAMI_CORE]
     match prefer:
         case Prefer.ISOLATION:
@@ -190,12 +199,12 @@ def _named_mode(request: PodRequest) -> _Reasoned | None:
     return named, ModeSource.NAMED, "the pod names it"
 
 
-def _best_mode(mode_costs: Mapping[Mode, ModeCost], prefer: Prefer) -> _Reasoned:
+def _best_mode(mode_costs: Mapping[Mode, ModeCost], prefer: Prefer, *, peers: bool) -> _Reasoned:
     if len(mode_costs) == 1:
         return next(iter(mode_costs)), ModeSource.ONLY, "no other mode can serve it here"
     costs = {mode: mode_cost.cost for mode, mode_cost in mode_costs.items()}
-    mode, why = weigh(costs, prefer)
-    return mode, ModeSource.BEST, why
+    mode, why = weigh(costs, prefer, peers=peers)
+    return mode, ModeSource.ONLY if peers else ModeSource.BEST, why
 
 
 def _choice(mode_costs: Mapping[Mode, ModeCost], reasoned: _Reasoned) -> ModeChoice:
@@ -205,10 +214,10 @@ def _choice(mode_costs: Mapping[Mode, ModeCost], reasoned: _Reasoned) -> ModeCho
 
 
 def _default(
-    named: _Reasoned | None, settings: Settings, why: str, *, warnings: tuple[Finding, ...] = ()
+    named: _Reasoned | None, usual: Mode, why: str, *, warnings: tuple[Finding, ...] = ()
 ) -> ModeChoice:
     """Return the mode where nothing known serves: a better inventory may still revise it."""
-    mode, source, _ = named or (settings.default_mode, ModeSource.BEST, "")
+    mode, source, _ = named or (usual, ModeSource.BEST, "")
     return ModeChoice(mode=mode, source=source, why=why, warnings=warnings)
 
 

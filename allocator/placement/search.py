@@ -172,7 +172,8 @@ def best(search: PlanSearch, request: PodRequest) -> tuple[AssignmentPlan, str] 
         if assignment_plans
     }
     if len(fitting) > 1:
-        mode, why = weigh({mode: plan.cost for mode, plan in fitting.items()}, search.prefer)
+        costs = {mode: plan.cost for mode, plan in fitting.items()}
+        mode, why = weigh(costs, search.prefer, peers=request.has_peers)
         return fitting[mode], f"{mode}: {why}"
     return next(((plan, "") for plan in fitting.values()), None)
 

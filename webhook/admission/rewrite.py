@@ -242,6 +242,18 @@ class Rewrite(Value, frozen=True):
         volcano = self.pod.spec.scheduler_name in self.settings.volcano_schedulers
         if volcano and self.vocabulary.mode_key is None:
             yield f"pod: vc-scheduler counts {self.vocabulary.name} requests as whole GPUs"
+        if self.choice.mode is Mode.MIG and self.choice.source is ModeSource.ONLY:
+            yield from self._instance_warnings()
+
+    def _instance_warnings(self) -> Iterator[str]:
+        """Yield a warning for each container that gets several MIG instances unasked."""
+        for container in self.request.containers:
+            if container.count > 1:
+                yield (
+                    f'container "{container.name}": only MIG can give it {container.count} GPUs '
+                    "here; its instances cannot exchange data directly, and before driver R570 a "
+                    "process sees one of them"
+                )
 
 
 def keys_of(asking: Iterable[ContainerRef]) -> dict[str, str]:

@@ -162,6 +162,20 @@ def test_a_preference_overrides() -> None:
     assert gpus(found) == ["GPU-n0-1"]
 
 
+def test_several_gpus_are_not_instances_where_software_shares_fit() -> None:
+    """Instances cannot exchange data, though they cost less and idle GPUs are in MIG mode."""
+    cut = [gpu(mode=MIG, index=index) for index in (0, 1)]
+    busy = [gpu(index=index, grants=[soft_grant(8000)]) for index in (2, 3)]
+    request = pod(ask(4864, count=2))
+
+    for prefer in Prefer:
+        policy = PlacementPolicy(prefer=prefer)
+        both = choose(snapshot(node("n0", *cut, *busy)), request, policy=policy)
+        assert gpus(both) == ["GPU-n0-2", "GPU-n0-3"]
+    alone = choose(snapshot(node("n0", *cut)), request)
+    assert gpus(alone) == ["GPU-n0-0", "GPU-n0-1"]
+
+
 def test_memory_only_is_accounted_beside_software_shares() -> None:
     """A GPU without isolation is still not promised twice."""
     there = snapshot(node("n0", gpu(T4, grants=[soft_grant(10000)])))

@@ -131,6 +131,30 @@ def test_the_cheaper_mode_wins_unless_isolation_is_nearly_free(
     assert mode is expected
 
 
+@pytest.mark.parametrize("prefer", Prefer)
+def test_several_gpus_mean_mig_only_where_nothing_else_serves(prefer: Prefer) -> None:
+    """MIG instances have no peer-to-peer; a named mode binds all the same."""
+    two = pod(ask(4864, count=2))
+    found = chosen(two, prefer=prefer)
+
+    assert (found.mode, found.source) == (SOFT, ModeSource.ONLY)
+    assert "cannot exchange data" in found.why
+    alone = chosen(two, fleet((A100_40, MIG)), prefer=prefer)
+    assert (alone.mode, alone.source) == (MIG, ModeSource.ONLY)
+    named = chosen(pod(ask(4864, count=2), mode=MIG), prefer=prefer)
+    assert (named.mode, named.source) == (MIG, ModeSource.NAMED)
+
+
+def test_the_usual_mode_of_several_gpus_is_not_mig() -> None:
+    """Nothing is known yet, and the site's default is MIG."""
+    settings = msgspec.structs.replace(DEFAULTS, default_mode=MIG)
+
+    for count, expected in ((1, MIG), (2, SOFT)):
+        found = mode_for(pod(ask(4000, count=count)), NOTHING, settings=settings, complete=False)
+        assert isinstance(found, ModeChoice)
+        assert found.mode is expected
+
+
 def test_a_named_mode_binds() -> None:
     """The mode a user names is kept, and what the other would have cost is recorded."""
     found = chosen(pod(ask(1000), mode=MIG), prefer=Prefer.DENSITY)
