@@ -146,6 +146,7 @@ class Rewrite(Value, frozen=True):
             units=memory // factor,
             pod_units=sum([c.memory or 0 for c in self.request.containers]) // factor,
             priority=self.request.priority,
+            vocabulary=self.vocabulary.name,
         )
         return tenant_checks.CheckedContainer(
             ref, column, key, variables(column, amounts), mounts(column, container.name)

@@ -159,9 +159,9 @@ def _variable_fits(present: EnvVar, subject: CheckedContainer) -> bool:
     variable, _ = RESERVED[present.name]
     if subject.column is Column.VOID and present.name == "NVIDIA_VISIBLE_DEVICES":
         return present.value_from is None and (present.value or "") in _HIDDEN
-    if subject.column in variable.tolerated:
-        return True
     entry = next((entry for entry in subject.env if entry["name"] == present.name), None)
+    if entry is None and subject.column in variable.tolerated:
+        return True
     if entry is not None and same_variable(present, entry):
         return True
     # A copied manifest may read our annotation where this mode writes a literal: only we can

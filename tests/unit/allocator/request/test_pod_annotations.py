@@ -12,6 +12,7 @@ GPUSHARE: Resources = {GPU_MEM: "4"}
 MODE = "volcano.sh/vgpu-mode"
 PROFILE = "vgpu-admission.io/mig-profile"
 ISOLATE = "vgpu-admission.io/isolate"
+OWN_MODE = "vgpu-admission.io/mode"
 USE = "nvidia.com/use-gputype"
 NOT_UUIDS = "volcano.sh/vgpu-nouse-gpuuuid"
 
@@ -25,14 +26,20 @@ NOT_UUIDS = "volcano.sh/vgpu-nouse-gpuuuid"
         pytest.param(VOLCANO, {PROFILE: "1g.5gb"}, Mode.MIG, id="a-profile-means-mig"),
         pytest.param(GPUSHARE, {}, Mode.MEMORY_ONLY, id="accounting-only"),
         pytest.param(GPUSHARE, {ISOLATE: "true"}, Mode.HAMI_CORE, id="isolated"),
-        pytest.param(GPUSHARE, {MODE: "mig"}, Mode.MEMORY_ONLY, id="foreign-annotation"),
+        pytest.param(GPUSHARE, {MODE: "mig"}, Mode.MIG, id="volcanos-annotation"),
+        pytest.param(GPUSHARE, {OWN_MODE: "mig"}, Mode.MIG, id="our-annotation"),
+        pytest.param(GPUSHARE, {OWN_MODE: "hami-core"}, Mode.HAMI_CORE, id="ours-isolates"),
+        pytest.param(GPUSHARE, {OWN_MODE: "memory-only"}, Mode.MEMORY_ONLY, id="as-we-write-it"),
+        pytest.param(
+            GPUSHARE, {ISOLATE: "true", MODE: "hami-core"}, Mode.HAMI_CORE, id="named-twice"
+        ),
         pytest.param(VOLCANO, {ISOLATE: "true"}, None, id="needless-isolation"),
     ],
 )
 def test_the_mode_is_named_or_open(
     limits: Resources, annotations: dict[str, str], mode: Mode | None
 ) -> None:
-    """Only the annotations of the pod's own vocabulary count."""
+    """By the vocabulary's own annotation; where it has none, by Volcano's or ours."""
     asked = request(box(limits), annotations=annotations)
 
     assert asked.mode is mode
@@ -81,8 +88,44 @@ def test_the_mode_is_named_or_open(
             GPUSHARE,
             {PROFILE: "1g.5gb"},
             'pod: vgpu-admission.io/mig-profile "1g.5gb" needs mode mig, but the mode is '
-            "memory-only; remove vgpu-admission.io/mig-profile [ConflictingRequest]",
+            "memory-only; remove vgpu-admission.io/mig-profile, or set vgpu-admission.io/mode "
+            "to mig [ConflictingRequest]",
             id="profile-elsewhere",
+        ),
+        pytest.param(
+            GPUSHARE,
+            {PROFILE: "1g.5gb", ISOLATE: "true"},
+            'pod: vgpu-admission.io/mig-profile "1g.5gb" needs mode mig, but the mode is '
+            "hami-core; remove vgpu-admission.io/mig-profile [ConflictingRequest]",
+            id="profile-of-an-isolated-pod",
+        ),
+        pytest.param(
+            GPUSHARE,
+            {ISOLATE: "true", MODE: "mig"},
+            "pod: vgpu-admission.io/isolate asks for mode hami-core, but volcano.sh/vgpu-mode for "
+            "mig; keep one [ConflictingRequest]",
+            id="two-modes",
+        ),
+        pytest.param(
+            GPUSHARE,
+            {ISOLATE: "true", OWN_MODE: "memory-only"},
+            "pod: vgpu-admission.io/isolate asks for mode hami-core, but vgpu-admission.io/mode "
+            "for memory-only; keep one [ConflictingRequest]",
+            id="copied-and-isolated",
+        ),
+        pytest.param(
+            GPUSHARE,
+            {MODE: "memory-only"},
+            'pod: mode "memory-only" is not known; use mig or hami-core, or remove '
+            "volcano.sh/vgpu-mode [ModeUnavailable]",
+            id="mode-that-volcano-lacks",
+        ),
+        pytest.param(
+            GPUSHARE,
+            {OWN_MODE: "MIG"},
+            'pod: mode "MIG" is not known; use mig or hami-core, or remove '
+            "vgpu-admission.io/mode [ModeUnavailable]",
+            id="our-mode-misspelt",
         ),
         pytest.param(
             VOLCANO,
