@@ -141,34 +141,23 @@ def _no_model(request: PodRequest, offers: Offers) -> Finding:
 
 
 def _no_mode(request: PodRequest, accepted: Offers) -> Finding:
-    key = PROFILE_KEY if request.profile else _mode_key(request)
+    names, key = vocabulary_of(request), PROFILE_KEY if request.profile else _mode_key(request)
+    others = " or ".join(sorted({kind.mode for kind in accepted}))
+    remedy = f"use {others}, or remove {key}" if key else f"set {MODE_KEY} to {others}"
+    if names.mode is not None:  # its resources go with no other mode
+        remedy = f"ask for {names.slot} and its memory in MiB instead of {names.memory}"
     return Finding(
         reason=Reason.MODE_UNAVAILABLE,
         place="pod",
         field=f'metadata.annotations["{key}"]' if key else "metadata.annotations",
         what=f'mode "{request.named_mode}" is not available here',
-        remedy=_other_mode(request, {kind.mode for kind in accepted}),
+        remedy=remedy,
     )
 
 
 def _mode_key(request: PodRequest) -> str | None:
     """Return the annotation that names the mode, or that of the vocabulary, if it has one."""
     return request.mode_key or vocabulary_of(request).mode_key
-
-
-def _other_mode(request: PodRequest, here: set[Mode]) -> str:
-    """Advise what the user can write to get one of the modes that GPUs *here* have."""
-    names, key = vocabulary_of(request), _mode_key(request)
-    others = " or ".join(sorted(here))
-    if key is None:
-        return f"set {MODE_KEY} to {others}"
-    if key == names.isolate_key:
-        return f"remove {key} and set {MODE_KEY} to {others}"
-    if request.profile is not None and request.mode_key and names.mode is not None:
-        return f"remove {PROFILE_KEY} and set {key} to {others}"
-    if names.mode is not None and hardware(names.mode) not in here:
-        return f"use {others}"  # without the annotation it would be the mode of the vocabulary
-    return f"use {others}, or remove {PROFILE_KEY if request.profile else key}"
 
 
 def _obstacles(

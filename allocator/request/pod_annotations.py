@@ -120,10 +120,26 @@ def _mode_of(key: str, text: str, vocabulary: Vocabulary) -> Mode | Finding:
         return _isolation_mode(key, text)
     if key == MODE_KEY and vocabulary.mode is not None and text == str(vocabulary.mode):
         return vocabulary.mode  # as an earlier pass of admission writes it
+    if text == str(Mode.MIG) and vocabulary.mode is not None:
+        return _mig_elsewhere(key, vocabulary)
     return _MODES.get(text) or _finding(
         key,
         f"mode {quote(text)} is not known",
         f"use mig or hami-core, or remove {key}",
+        reason=Reason.MODE_UNAVAILABLE,
+    )
+
+
+def _mig_elsewhere(key: str, vocabulary: Vocabulary) -> Finding:
+    """Return why a pod of *vocabulary*, which has a mode of its own, cannot become MIG.
+
+    A node has capacity of its resources for GPUs in that mode alone. Otherwise schedulers would try
+    MIG nodes for the other pods of the vocabulary, which cannot be bound there.
+    """
+    return _finding(
+        key,
+        f"{key} mig does not go with {vocabulary.memory}, which GPUs in mode mig do not offer",
+        f"use hami-core, or ask for {vocabulary.slot} and its memory in MiB instead",
         reason=Reason.MODE_UNAVAILABLE,
     )
 
@@ -153,7 +169,7 @@ def _profile(
         )
     if mode in {Mode.HAMI_CORE, Mode.MEMORY_ONLY}:
         ways = [f"remove {PROFILE_KEY}"]
-        if mode_key is None or mode_key != vocabulary.isolate_key:
+        if vocabulary.mode is None:
             ways.append(f"set {mode_key or vocabulary.mode_key or MODE_KEY} to mig")
         return _finding(
             PROFILE_KEY,
@@ -181,7 +197,7 @@ def _priority(annotations: Mapping[str, str]) -> Priority | Finding:
 
 def _filters(annotations: Mapping[str, str], vocabulary: Vocabulary) -> Filters | list[Finding]:
     models = _items(annotations, vocabulary.use_models)
-    not_models = _items(annotations, vocabulary.not_models)
+    not_models = _items(annotations, vocabulary.not_models, blank_excludes=True)
     uuids = _items(annotations, vocabulary.use_uuids)
     not_uuids = _items(annotations, vocabulary.not_uuids)
     if not (models or not_models or uuids or not_uuids):
@@ -197,14 +213,24 @@ def _filters(annotations: Mapping[str, str], vocabulary: Vocabulary) -> Filters 
     return Filters(models=models, not_models=not_models, uuids=uuids, not_uuids=not_uuids)
 
 
-def _items(annotations: Mapping[str, str], key: str | None) -> tuple[str, ...] | Finding:
-    """Split a comma-separated list; empty items are dropped, as they would match everything."""
+def _items(
+    annotations: Mapping[str, str], key: str | None, *, blank_excludes: bool = False
+) -> tuple[str, ...] | Finding:
+    """Split a comma-separated list; empty items are dropped, as they would match everything.
+
+    A blank list is no filter, as Volcano reads it: an empty model is part of every name, and empty
+    UUIDs are dropped. A blank list of models not to use therefore excludes every GPU
+    (*blank_excludes*), and is refused.
+    """
     if key is None or key not in annotations:
         return ()
     text = annotations[key]
     items = tuple(item for part in text.split(",", MOST_ITEMS) if (item := part.strip()))
     if not items:
-        return _finding(key, f"{key} {quote(text)} names nothing", f"name one, or remove {key}")
+        if not blank_excludes:
+            return ()
+        what = f"{key} {quote(text)} excludes every GPU"
+        return _finding(key, what, f"name a model, or remove {key}")
     if (number := text.count(",") + 1) > MOST_ITEMS:
         what = f"{key} {quote(text)} has {number} items"
         return _finding(key, what, f"name at most {MOST_ITEMS}")
@@ -257,13 +283,13 @@ def _hami_policy(text: str) -> FillPolicy | Finding | None:
         if word == "mutex":
             return _policy_finding(
                 HAMI_GPU_KEY,
-                f"{HAMI_GPU_KEY} {quote(text)} asks for GPUs that are not shared",
+                f"{HAMI_GPU_KEY} {quote(word)} asks for GPUs that are not shared",
                 "ask for 100 cores, which reserve a whole GPU, and remove mutex",
             )
         if word in _POLICIES:
             policies.append(_POLICIES[word])
         elif word not in _TOPOLOGY:
-            return _unknown_policy(HAMI_GPU_KEY, text)
+            return _unknown_policy(HAMI_GPU_KEY, word)  # of a long list the wrong part is shown
     return policies[0] if policies else None
 
 

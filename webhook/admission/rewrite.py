@@ -65,6 +65,7 @@ class Rewrite(Value, frozen=True):
     resources: Mapping[str, Mapping[str, str]]  # as received, by asking container
     host_paths: bool | None  # whether the namespace admits hostPath volumes; None: unknown
     high_priority: bool  # whether the namespace lets a pod hold back others
+    extender: bool  # whether schedulers can ask us where a pod fits
 
     @property
     def column(self) -> Column:
@@ -237,6 +238,22 @@ class Rewrite(Value, frozen=True):
         volcano = self.pod.spec.scheduler_name in self.settings.volcano_schedulers
         if volcano and self.vocabulary.mode_key is None:
             yield f"pod: vc-scheduler counts {self.vocabulary.name} requests as whole GPUs"
+        if self.pod.spec.resource_claims and not self._extender_asked():
+            yield (
+                "pod: its resourceClaims keep it on the first node that its scheduler tries, even "
+                "if no GPU is free there; use a scheduler that asks our extender, or remove "
+                "resourceClaims"
+            )
+
+    def _extender_asked(self) -> bool:
+        """Say whether the scheduler of the pod learns from us where it fits, as far as we know.
+
+        What a claim was allocated for stays allocated when a bind is refused (KEP-4381), so a
+        scheduler that learns of it at the bind alone tries the same node again.
+        """
+        scheduler = self._scheduler() or self.pod.spec.scheduler_name
+        volcano = scheduler in self.settings.volcano_schedulers
+        return scheduler == OWN_SCHEDULER or (self.extender and not volcano)
 
 
 def keys_of(asking: Iterable[ContainerRef]) -> dict[str, str]:

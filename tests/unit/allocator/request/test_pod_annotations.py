@@ -14,6 +14,8 @@ PROFILE = "vgpu-admission.io/mig-profile"
 ISOLATE = "vgpu-admission.io/isolate"
 OWN_MODE = "vgpu-admission.io/mode"
 USE = "nvidia.com/use-gputype"
+NOT = "nvidia.com/nouse-gputype"
+USE_UUIDS = "volcano.sh/vgpu-use-gpuuuid"
 NOT_UUIDS = "volcano.sh/vgpu-nouse-gpuuuid"
 
 
@@ -26,8 +28,7 @@ NOT_UUIDS = "volcano.sh/vgpu-nouse-gpuuuid"
         pytest.param(VOLCANO, {PROFILE: "1g.5gb"}, Mode.MIG, id="a-profile-means-mig"),
         pytest.param(GPUSHARE, {}, Mode.MEMORY_ONLY, id="accounting-only"),
         pytest.param(GPUSHARE, {ISOLATE: "true"}, Mode.HAMI_CORE, id="isolated"),
-        pytest.param(GPUSHARE, {MODE: "mig"}, Mode.MIG, id="volcanos-annotation"),
-        pytest.param(GPUSHARE, {OWN_MODE: "mig"}, Mode.MIG, id="our-annotation"),
+        pytest.param(GPUSHARE, {MODE: "hami-core"}, Mode.HAMI_CORE, id="volcanos-annotation"),
         pytest.param(GPUSHARE, {OWN_MODE: "hami-core"}, Mode.HAMI_CORE, id="ours-isolates"),
         pytest.param(GPUSHARE, {OWN_MODE: "memory-only"}, Mode.MEMORY_ONLY, id="as-we-write-it"),
         pytest.param(
@@ -88,8 +89,7 @@ def test_the_mode_is_named_or_open(
             GPUSHARE,
             {PROFILE: "1g.5gb"},
             'pod: vgpu-admission.io/mig-profile "1g.5gb" needs mode mig, but the mode is '
-            "memory-only; remove vgpu-admission.io/mig-profile, or set vgpu-admission.io/mode "
-            "to mig [ConflictingRequest]",
+            "memory-only; remove vgpu-admission.io/mig-profile [ConflictingRequest]",
             id="profile-elsewhere",
         ),
         pytest.param(
@@ -101,10 +101,11 @@ def test_the_mode_is_named_or_open(
         ),
         pytest.param(
             GPUSHARE,
-            {ISOLATE: "true", MODE: "mig"},
-            "pod: vgpu-admission.io/isolate asks for mode hami-core, but volcano.sh/vgpu-mode for "
-            "mig; keep one [ConflictingRequest]",
-            id="two-modes",
+            {MODE: "mig"},
+            "pod: volcano.sh/vgpu-mode mig does not go with aliyun.com/gpu-mem, which GPUs in mode "
+            "mig do not offer; use hami-core, or ask for volcano.sh/vgpu-number and its memory in "
+            "MiB instead [ModeUnavailable]",
+            id="mig-of-another-vocabulary",
         ),
         pytest.param(
             GPUSHARE,
@@ -129,9 +130,9 @@ def test_the_mode_is_named_or_open(
         ),
         pytest.param(
             VOLCANO,
-            {USE: " , "},
-            'pod: nvidia.com/use-gputype " , " names nothing; name one, or remove '
-            "nvidia.com/use-gputype [MalformedRequest]",
+            {NOT: " , "},
+            'pod: nvidia.com/nouse-gputype " , " excludes every GPU; name a model, or remove '
+            "nvidia.com/nouse-gputype [MalformedRequest]",
             id="filter-without-item",
         ),
     ],
@@ -194,16 +195,24 @@ def test_the_longest_list_is_kept_whole() -> None:
     assert asked.filters.not_uuids == uuids
 
 
+@pytest.mark.parametrize("text", ["", " ", ",", " , ,", "\t", "\u3000,"])
+@pytest.mark.parametrize("key", [USE, USE_UUIDS, NOT_UUIDS])
+def test_a_blank_list_is_no_filter(key: str, text: str) -> None:
+    """Volcano's scheduler binds such a pod to any GPU, so it is not refused here."""
+    asked = request(box(VOLCANO), annotations={key: text})
+
+    assert asked.filters == Filters()
+
+
 def test_all_annotations_are_judged_at_once() -> None:
     """Nobody mends a pod one annotation at a time."""
-    found = findings(box(VOLCANO), annotations={MODE: "mps", PROFILE: "?", USE: "", NOT_UUIDS: ","})
+    found = findings(box(VOLCANO), annotations={MODE: "mps", PROFILE: "?", NOT: ""})
 
     assert [finding.reason for finding in found] == [
         Reason.MODE_UNAVAILABLE,
         Reason.MALFORMED,
         Reason.MALFORMED,
-        Reason.MALFORMED,
     ]
     assert {finding.field for finding in found} == {
-        f'metadata.annotations["{key}"]' for key in (MODE, PROFILE, USE, NOT_UUIDS)
+        f'metadata.annotations["{key}"]' for key in (MODE, PROFILE, NOT)
     }

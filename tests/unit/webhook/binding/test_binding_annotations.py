@@ -7,7 +7,7 @@ from allocator.model.gpu import Node
 from tests.builders.containers import GPU_COUNT
 from tests.builders.model import A100_40, T4, gpu, node
 from tests.builders.pods import GPU_MEM, MODE, container, pod
-from tests.unit.webhook.binding.test_decide import CUT, OWN, SOFT, TWO, result
+from tests.unit.webhook.binding.test_decide import OWN, SOFT, TWO, result
 
 UNEQUAL = node("n0", gpu(T4, index=3), gpu(A100_40, index=5))
 
@@ -18,7 +18,7 @@ UNEQUAL = node("n0", gpu(T4, index=3), gpu(A100_40, index=5))
         pytest.param({}, SOFT, "0", "39", id="memory-only"),
         pytest.param({}, UNEQUAL, "3", "15", id="the-gpu-that-it-got"),
         pytest.param({f"{OWN}isolate": "true"}, UNEQUAL, "3", "15", id="isolated"),
-        pytest.param({MODE: "mig"}, CUT, "0", "39", id="mig"),
+        pytest.param({MODE: "hami-core"}, SOFT, "0", "39", id="named"),
     ],
 )
 def test_a_share_is_told_its_gpu(
