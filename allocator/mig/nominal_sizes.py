@@ -36,7 +36,7 @@ def missed_profile(
     missed = [
         profile
         for profile in profiles_of(board)
-        if profile.memory < memory <= _nominal_memory(profile)
+        if memory <= _nominal_memory(profile)
         and profile.cost < needed.cost
         and profile.cores >= container_request.cores
     ]
