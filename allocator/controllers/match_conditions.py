@@ -18,7 +18,7 @@ from kube.client import ApiClient
 from kube.errors import NotFoundError
 from kube.events import Event, Reference, Severity
 
-SWEEP_SECONDS: Final = 60.0  # between sweeps; somebody may be mending it
+SWEEP_SECONDS: Final = 10.0  # between sweeps; somebody may be mending it
 NAME: Final = "vgpu-admission"  # of both configurations
 GROUP: Final = "admissionregistration.k8s.io/v1"
 KINDS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")

@@ -31,6 +31,13 @@ def read_keys(vocabulary: Vocabulary) -> frozenset[str]:
     return own | _OTHERS | {key for key in (*filters, *mode_keys(vocabulary)) if key is not None}
 
 
+@lru_cache(maxsize=16)
+def _known_keys(vocabulary: Vocabulary, *, earlier: bool) -> frozenset[str]:
+    """Return the keys that may be on a pod of *vocabulary*, whoever writes them."""
+    ours = {MODE_KEY} if earlier else set()
+    return read_keys(vocabulary) | ALLOCATION_KEYS | ADMISSION_KEYS | ours
+
+
 def closest_key(key: str, keys: Iterable[str]) -> str | None:
     """Return the one of *keys* that *key* probably means; ``None`` where none is close."""
     near = get_close_matches(key, keys, n=1, cutoff=_CLOSE) if len(key) <= _LONGEST else []
@@ -50,10 +57,10 @@ def unread_key_warnings(
 def _unread(
     annotations: Mapping[str, str], vocabulary: Vocabulary, *, earlier: bool
 ) -> Iterator[str]:
-    read = read_keys(vocabulary)
-    written = read | ALLOCATION_KEYS | ADMISSION_KEYS | ({MODE_KEY} if earlier else frozenset())
-    odd = (key for key in annotations if "gpu" in key and key not in written)
+    known = _known_keys(vocabulary, earlier=earlier)
+    odd = (key for key in annotations if "gpu" in key and key not in known)
     for key in islice(odd, MOST_KEYS):
-        right = vocabulary.mode_key if key == MODE_KEY else closest_key(key, sorted(read))
+        keys = sorted(read_keys(vocabulary))
+        right = vocabulary.mode_key if key == MODE_KEY else closest_key(key, keys)
         if right is not None:
             yield f"pod: annotation {escaped(key)} is not read; use {right}"
