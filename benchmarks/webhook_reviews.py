@@ -102,10 +102,17 @@ def _review(pod: Json, number: int) -> Json:
     return {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
 
 
+def _mode_annotation(shape: ReviewShape) -> dict[str, str]:
+    """Return what names the mode; mig does not go with gpushare's resources, so they isolate."""
+    if shape.mode == "mig" and GPUSHARE.memory in dict(shape.resources):
+        return {GPUSHARE.isolate_key or "": "true"}
+    return {VOLCANO.mode_key or "": shape.mode} if shape.mode else {}
+
+
 def _pod(shape: ReviewShape, number: int) -> Json:
     app = f"model-{number:03d}"
     annotations = {"prometheus.io/scrape": "true", "prometheus.io/port": "9090"}
-    annotations |= {VOLCANO.mode_key or "": shape.mode} if shape.mode else {}
+    annotations |= _mode_annotation(shape)
     annotations |= {VOLCANO.use_models or "": shape.models} if shape.models else {}
     metadata = {
         "generateName": f"{app}-6d4cf56db6-",

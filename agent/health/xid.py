@@ -115,12 +115,13 @@ class XidPolicy:
     ignored: frozenset[int] = frozenset()  # harmless, whatever the table says
     heeded: frozenset[int] = frozenset()  # never harmless, even if ignored; at least until quiet
     all_ignored: bool = False  # ignore every number that is not heeded
+    all_heeded: bool = False  # heed every number, whatever is ignored
 
     def verdict(self, number: int) -> Verdict:
         """Return what *number* means; a number that is not listed is UNTIL_QUIET."""
         known = XIDS.get(number)
         verdict = known.verdict if known else Verdict.UNTIL_QUIET
-        if number in self.heeded:
+        if self.all_heeded or number in self.heeded:
             return Verdict.UNTIL_QUIET if verdict is Verdict.HARMLESS else verdict
         if self.all_ignored or number in self.ignored:
             return Verdict.HARMLESS
@@ -134,15 +135,15 @@ def title_of(number: int) -> str:
 
 
 def xid_policy(ignored: str, heeded: str) -> XidPolicy | Problem:
-    """Parse an operator's two lists of numbers, separated by commas; *ignored* may be ``all``.
+    """Parse an operator's two lists of numbers, separated by commas; each may be ``all``.
 
     The grammar is that of DP_DISABLE_HEALTHCHECKS and DP_ENABLE_HEALTHCHECKS, which the plugins
-    of NVIDIA, HAMi and Volcano read; anything but a number is refused here, not skipped.
+    of NVIDIA, HAMi and Volcano read; anything but a number is refused here, not skipped. Where both
+    are ``all``, every XID is heeded, as in NVIDIA's plugin.
     """
-    passed = _words(ignored)
-    everything = not passed.isdisjoint(_ALL)
-    for path, listed in (("ignored", passed.difference(_ALL)), ("heeded", _words(heeded))):
-        for word in sorted(listed):
+    passed, raised = _words(ignored), _words(heeded)
+    for path, listed in (("ignored", passed), ("heeded", raised)):
+        for word in sorted(listed.difference(_ALL)):
             if not (word.isascii() and word.isdecimal()):
                 accepted = "XID numbers separated by commas"
                 return Problem(
@@ -150,8 +151,9 @@ def xid_policy(ignored: str, heeded: str) -> XidPolicy | Problem:
                 )
     return XidPolicy(
         ignored=frozenset(map(int, passed.difference(_ALL))),
-        heeded=frozenset(map(int, _words(heeded))),
-        all_ignored=everything,
+        heeded=frozenset(map(int, raised.difference(_ALL))),
+        all_ignored=not passed.isdisjoint(_ALL),
+        all_heeded=not raised.isdisjoint(_ALL),
     )
 
 

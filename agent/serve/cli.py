@@ -79,7 +79,8 @@ from allocator.model.problem import Problem
     "heeded",
     envvar="DP_ENABLE_HEALTHCHECKS",
     default="",
-    help="XIDs that take a GPU out of service although ignored or harmless by default",
+    help="XIDs that take a GPU out of service although ignored or harmless by default: numbers "
+    "separated by commas, or all",
 )
 @click.option("--withdraw", is_flag=True, help="remove all that agents added to the node")
 @kubeconfig

@@ -7,12 +7,14 @@ entry beats ``envFrom`` and a device plugin's answer, so every reserved variable
 out even where its value is the library's own default.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import chain
 from types import MappingProxyType
 from typing import Final
 
-from allocator.catalog.vocabularies import OWN
+from allocator.catalog.vocabularies import OWN, VOCABULARIES, Vocabulary
 
 # The library's own limit: it knows devices 0 to 15 of one container.
 MOST_DEVICES: Final = 16
@@ -41,6 +43,7 @@ class Annotation:
     """The value of the container's own flat annotation, e.g. ``vgpu-admission.io/c0.visible``."""
 
     suffix: str
+    share: bool = False  # written only where the container asks for an amount of memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +70,10 @@ class Variable:
 
     name: str  # {k} in it counts the devices of the container
     forms: MappingProxyType[Column, Form]  # in a column without a form nothing is written
-    tolerated: frozenset[Column] = frozenset()  # columns in which a tenant may set it
+    # Columns in which a tenant may set it, unless we write it there.
+    tolerated: frozenset[Column] = frozenset()
     volumes: bool = False  # written only where the webhook injects volumes
+    vocabulary: str = ""  # written only into pods that ask in it; empty: into all
     why: str
 
     @property
@@ -79,7 +84,7 @@ class Variable:
 
 def _row(
     name: str, *forms: tuple[tuple[Column, ...], Form], why: str, volumes: bool = False,
-    tolerated: tuple[Column, ...] = (),
+    tolerated: tuple[Column, ...] = (), vocabulary: str = "",
 ) -> Variable:  # fmt: skip
     table = {column: form for columns, form in forms for column in columns}
     return Variable(
@@ -88,6 +93,7 @@ def _row(
         why=why,
         volumes=volumes,
         tolerated=frozenset(tolerated),
+        vocabulary=vocabulary,
     )
 
 
@@ -97,6 +103,42 @@ _LIMITED: Final = (*_SOFT, Column.UPSTREAM)
 _UNLIMITED: Final = (Column.VOID, Column.MIG, Column.MEMORY_ONLY)
 _MEMORY: Final = Literal("{memory}m")
 _CORES: Final = Literal("{cores}")
+# Annotations of a bound pod that the variables of a share read.
+GPU_UNITS: Final = "gpu-units"
+GPU_INDEX: Final = "gpu-index"
+
+
+def _share_rows(vocabulary: Vocabulary) -> Iterator[Variable]:
+    """Yield the rows that tell a program its share, by the names that *vocabulary* has for them.
+
+    They limit nothing, so pods of other vocabularies may set them as they like.
+    """
+    names = vocabulary.share_variables
+    if names is None:
+        return
+    for name, form, why in (
+        (
+            names.container,
+            LiteralOrField(Literal("{units}"), Annotation("")),
+            f"a {vocabulary.name} program limits itself to this amount",
+        ),
+        (
+            names.pod,
+            LiteralOrField(Literal("{pod_units}"), Annotation("")),
+            "the sum over the pod's containers",
+        ),
+        (
+            names.gpu,
+            Annotation(GPU_UNITS, share=True),
+            "all memory of the GPU: programs divide their amount by it",
+        ),
+        (names.index, Annotation(GPU_INDEX, share=True), "the index of the GPU on its node"),
+    ):
+        yield _row(
+            name, (_OURS, form), why=why, tolerated=tuple(Column), vocabulary=vocabulary.name
+        )
+
+
 VARIABLES: Final = (
     _row(
         "NVIDIA_VISIBLE_DEVICES",
@@ -209,18 +251,7 @@ VARIABLES: Final = (
         tolerated=_UNLIMITED,
         why="a library loaded before ours could hide the driver from it",
     ),
-    _row(
-        "ALIYUN_COM_GPU_MEM_CONTAINER",
-        ((Column.MEMORY_ONLY,), LiteralOrField(Literal("{units}"), Annotation(""))),
-        tolerated=(Column.VOID, Column.HAMI_CORE, Column.MIG, Column.OPEN, Column.UPSTREAM),
-        why="a gpushare program limits itself to this amount",
-    ),
-    _row(
-        "ALIYUN_COM_GPU_MEM_POD",
-        ((Column.MEMORY_ONLY,), LiteralOrField(Literal("{pod_units}"), Annotation(""))),
-        tolerated=(Column.VOID, Column.HAMI_CORE, Column.MIG, Column.OPEN, Column.UPSTREAM),
-        why="the sum over the pod's containers",
-    ),
+    *chain.from_iterable(map(_share_rows, VOCABULARIES)),
 )
 
 

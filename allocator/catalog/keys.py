@@ -6,6 +6,7 @@ from allocator.catalog.vocabularies import OWN
 
 DECISION_KEY: Final = f"{OWN}decision"
 ASKED_KEY: Final = f"{OWN}asked"
+# Named by people where their vocabulary has no key for it; admission writes there what it chose.
 MODE_KEY: Final = f"{OWN}mode"
 MODE_SOURCE_KEY: Final = f"{OWN}mode-source"
 SERVED_BY_KEY: Final = f"{OWN}served-by"
@@ -23,10 +24,10 @@ HIGH_KEY: Final = f"{OWN}high-priority"
 HIGH_ALLOWED: Final = "allow"
 # What a person may write on a pod under our prefix.
 USER_KEYS: Final = frozenset(
-    {PROFILE_KEY, ISOLATE_KEY, NODE_POLICY_KEY, GPU_POLICY_KEY, PRIORITY_KEY}
+    {MODE_KEY, PROFILE_KEY, ISOLATE_KEY, NODE_POLICY_KEY, GPU_POLICY_KEY, PRIORITY_KEY}
 )
 # What admission writes; forged ones are overwritten.
-ADMISSION_KEYS: Final = frozenset({DECISION_KEY, ASKED_KEY, MODE_KEY, MODE_SOURCE_KEY})
+ADMISSION_KEYS: Final = frozenset({DECISION_KEY, ASKED_KEY, MODE_SOURCE_KEY})
 # Volcano's six, written by a scheduler or on the Binding (volcano-vgpu protocol).
 ALLOCATION_KEYS: Final = frozenset(
     {

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from allocator.model.request import Mode, Vocabulary
+from allocator.model.request import Mode, ShareVariables, Vocabulary
 
 __all__ = [
     "FOREIGN",
@@ -52,6 +52,12 @@ GPUSHARE: Final = Vocabulary(
     use_models="nvidia.com/use-gputype",
     not_models="nvidia.com/nouse-gputype",
     prefixes=("aliyun.com/gpu-",),
+    share_variables=ShareVariables(
+        container="ALIYUN_COM_GPU_MEM_CONTAINER",
+        pod="ALIYUN_COM_GPU_MEM_POD",
+        gpu="ALIYUN_COM_GPU_MEM_DEV",
+        index="ALIYUN_COM_GPU_MEM_IDX",
+    ),
     slot=SLOT,
 )
 VOCABULARIES: Final = (VOLCANO, GPUSHARE)

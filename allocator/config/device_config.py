@@ -7,7 +7,13 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, TypeVar
 
-from allocator.catalog.vocabularies import GPUSHARE, VOLCANO, Vocabulary, configure_vocabulary
+from allocator.catalog.vocabularies import (
+    GPUSHARE,
+    VOCABULARIES,
+    VOLCANO,
+    Vocabulary,
+    configure_vocabulary,
+)
 from allocator.config.document import DocumentError, DocumentTable, Notes, describe, read_document
 from allocator.config.settings import MemoryUnit, Settings
 from allocator.mig.geometry import Geometries, GeometryEntry, GeometryGroup, Item, defects
@@ -270,4 +276,9 @@ def configured_vocabularies(settings: Settings, devices: DeviceConfig) -> tuple[
             VOLCANO, memory_factor=devices.memory_factor, names=names, slot=devices.count_name
         ),
         configure_vocabulary(GPUSHARE, memory_factor=unit, slot=devices.count_name),
+        *(
+            configure_vocabulary(vocabulary, slot=devices.count_name)
+            for vocabulary in VOCABULARIES
+            if vocabulary not in (VOLCANO, GPUSHARE)
+        ),
     )

@@ -111,6 +111,16 @@ class Filters:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShareVariables:
+    """Variables that tell a program its share of memory, in the unit of its vocabulary."""
+
+    container: str  # what the container asks for
+    pod: str  # the sum over the pod's containers
+    gpu: str  # all memory of the GPU
+    index: str  # the GPU's index on its node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Vocabulary:
     """Resource and annotation names of one ecosystem."""
 
@@ -131,6 +141,8 @@ class Vocabulary:
     use_uuids: str | None = None
     not_uuids: str | None = None
     prefixes: tuple[str, ...] = ()  # resources that are ours to interpret, and to refuse if unknown
+    # What programs of the ecosystem read in their environment, where it has such variables.
+    share_variables: ShareVariables | None = None
     slot: str  # what makes kubelet call our device plugin, whatever else is asked for
 
     def __hash__(self) -> int:
@@ -166,6 +178,7 @@ class PodRequest(Value, frozen=True):
     priority: Priority = Priority.LOW  # of its kernels, not of the pod in a queue
     # The vocabulary with the names and units of the cluster; None: those of the catalogue.
     configured: Vocabulary | None = None
+    mode_key: str | None = None  # the annotation that names the mode, if one does
 
     @property
     def named_mode(self) -> Mode | None:

@@ -1,12 +1,13 @@
 """Modes: which mode a pod leaves admission with, by the share of a GPU each would withhold."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, assert_never
 
 import msgspec
 
 from allocator.catalog.boards import bare_name
 from allocator.config.settings import FleetScope, NodeAgent, Prefer, Settings, expected_kinds
+from allocator.mig.nominal_sizes import missed_profile
 from allocator.mig.profiles import smallest_sufficient
 from allocator.model.decision import (
     Finding,
@@ -22,7 +23,7 @@ from allocator.model.units import WHOLE_GPU, MiB
 from allocator.model.value import Value
 from allocator.placement.fit import hardware, holds, peak, soft_cost
 from allocator.placement.refusals import ambiguous_percent, impossible_findings, unservable_findings
-from allocator.request.wording import vocabulary_of
+from allocator.request.wording import asked_memory, memory_text, place_of, vocabulary_of
 
 _Reasoned = tuple[Mode, ModeSource, str]  # a mode, how it came about, and the rule in words
 PEERS: Final = "a container asks for several GPUs, and MIG instances cannot exchange data directly"
@@ -63,6 +64,41 @@ def choose_mode(
         request, offers, settings=settings, complete=snapshot.complete, mixed=snapshot.mixed
     )
     return ModeOutcome(request, decision)
+
+
+def nominal_size_warnings(
+    request: PodRequest, choice: ModeChoice, offers: Mapping[GpuKind, int]
+) -> Iterator[str]:
+    """Yield a warning for each container that just misses a smaller MIG profile.
+
+    Its amount is the one in the name of the profile. The profiles are those of the kind of GPU that
+    would serve it at the least cost. Nothing is said of a pod that cannot become MIG.
+    """
+    if choice.mode is not Mode.MIG and choice.source is not ModeSource.BEST:
+        return
+    names = vocabulary_of(request)
+    kinds = [k for k in offers if k.mode is Mode.MIG and request.filters.model_fits(k.model)]
+    for container_request in request.containers:
+        if container_request.memory is None:
+            continue
+        costs = [
+            (cost, kind.model, kind)
+            for kind in kinds
+            if (cost := _hard_cost(request, container_request, kind)) is not None
+        ]
+        if not costs:
+            continue
+        kind = min(costs, key=lambda each: each[:2])[2]
+        found = missed_profile(container_request, kind.board, request.profile)
+        units = names.units(found.missed.memory) if found is not None else 0
+        if found is None or not units:
+            continue
+        missed, needed = found.missed.profile.name, found.needed.profile.name
+        yield (
+            f"{place_of(container_request)}: {asked_memory(names, container_request)} need "
+            f"{needed} of {bare_name(kind.model)} in mode mig, because {missed} has "
+            f"{memory_text(names, units)}; ask for at most {units} to get {missed}"
+        )
 
 
 def explain_mode(choice: ModeChoice) -> str:

@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Final
 
 from allocator.catalog.boards import MODELS, bare_name
-from allocator.catalog.keys import PROFILE_KEY
+from allocator.catalog.keys import MODE_KEY, PROFILE_KEY
 from allocator.mig.profiles import ProfileCapacity, profiles_of
 from allocator.model.decision import Finding, Reason
 from allocator.model.gpu import GpuKind
@@ -141,16 +141,23 @@ def _no_model(request: PodRequest, offers: Offers) -> Finding:
 
 
 def _no_mode(request: PodRequest, accepted: Offers) -> Finding:
-    key = PROFILE_KEY if request.profile else vocabulary_of(request).mode_key
-    others = sorted({kind.mode for kind in accepted})
-    remedy = f"use {' or '.join(others)}"
+    names, key = vocabulary_of(request), PROFILE_KEY if request.profile else _mode_key(request)
+    others = " or ".join(sorted({kind.mode for kind in accepted}))
+    remedy = f"use {others}, or remove {key}" if key else f"set {MODE_KEY} to {others}"
+    if names.mode is not None:  # its resources go with no other mode
+        remedy = f"ask for {names.slot} and its memory in MiB instead of {names.memory}"
     return Finding(
         reason=Reason.MODE_UNAVAILABLE,
         place="pod",
         field=f'metadata.annotations["{key}"]' if key else "metadata.annotations",
         what=f'mode "{request.named_mode}" is not available here',
-        remedy=f"{remedy}, or remove {key}" if key else remedy,
+        remedy=remedy,
     )
+
+
+def _mode_key(request: PodRequest) -> str | None:
+    """Return the annotation that names the mode, or that of the vocabulary, if it has one."""
+    return request.mode_key or vocabulary_of(request).mode_key
 
 
 def _obstacles(
@@ -305,8 +312,9 @@ def _removal_hint(request: PodRequest, container_request: ContainerRequest, flee
     if request.profile is not None:
         key, others = PROFILE_KEY, list(fleet.accepted)
     else:
-        key = vocabulary_of(request).mode_key or ""
+        key, own = _mode_key(request) or "", vocabulary_of(request).mode
         others = [kind for kind in fleet.accepted if kind not in fleet.kinds]
+        others = [kind for kind in others if own is None or hardware(own) is kind.mode]
     return (
         f" or remove {key}"
         if key and any(serves(container_request, kind) for kind in others)

@@ -69,8 +69,9 @@ def remedies(request: PodRequest, choice: Choice, search: FleetSearch) -> Iterat
 def _without_constraints(request: PodRequest) -> Iterator[tuple[str, PodRequest]]:
     """Yield the request without one of its constraints at a time, and the key to remove."""
     names, filters = vocabulary_of(request), request.filters
-    if request.mode is not None and names.mode_key is not None:
-        yield names.mode_key, msgspec.structs.replace(request, mode=None)
+    key = request.mode_key or names.mode_key
+    if request.mode is not None and key is not None:
+        yield key, msgspec.structs.replace(request, mode=names.mode, mode_key=None)
     if request.profile is not None:
         yield PROFILE_KEY, msgspec.structs.replace(request, profile=None)
     for key, present, freer in (

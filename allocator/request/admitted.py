@@ -110,7 +110,7 @@ def without_chosen_mode(request: PodRequest, earlier: EarlierPass | None) -> Pod
     """
     unnamed = earlier is not None and earlier.asked.mode is None
     if unnamed and named_mode(request):
-        return msgspec.structs.replace(request, mode=None)
+        return msgspec.structs.replace(request, mode=None, mode_key=None)
     return request
 
 

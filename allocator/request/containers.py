@@ -110,7 +110,7 @@ def container_request(
                 flaws.append((resource.name, number))
             else:
                 numbers[resource.role] = number
-        flaws += _unequal_limits(container)
+        flaws += islice(_request_flaws(container), MOST_FINDINGS)
     if not flaws:
         flaws += _duplicate_requests(container, numbers, names)
         flaws += _clashes(numbers, container.known_names)
@@ -186,13 +186,22 @@ def _unknown_names(
             return
 
 
-def _unequal_limits(container: AskingContainer) -> Iterator[tuple[str, PartialFinding]]:
-    """Yield requests that differ from their limit; the API server would refuse them later."""
-    limits, requests = container.resources.limits, container.resources.requests
-    if not limits or not requests:
-        return
+def _request_flaws(container: AskingContainer) -> Iterator[tuple[str, PartialFinding]]:
+    """Yield requests without or unlike their limit; the API server would refuse them later.
+
+    It says "Limit must be set for non overcommitable resources", whatever the amount.
+    """
+    limits, requests = container.resources.limits or {}, container.resources.requests or {}
     for name in container.amounts:
-        if name in limits and name in requests and not _is_same(limits[name], requests[name]):
+        if name not in limits:
+            flaw = PartialFinding(
+                reason=Reason.MALFORMED,
+                what=f"{name.rpartition('/')[2]} is in requests only, and the API server wants a "
+                "limit for it",
+                remedy=f"set {name} in limits",
+            )
+            yield name, flaw
+        elif name in requests and not _is_same(limits[name], requests[name]):
             flaw = PartialFinding(
                 reason=Reason.CONFLICTING,
                 what=f"{name.rpartition('/')[2]} is {quote(limits[name])} in limits "

@@ -84,6 +84,7 @@ def _pod(
         fill_policies=policies,
         priority=named.priority,
         configured=None if vocabulary in VOCABULARIES else vocabulary,
+        mode_key=named.mode_key,
     )
 
 

@@ -2,11 +2,18 @@
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
-from allocator.catalog.keys import GPU_POLICY_KEY, NODE_POLICY_KEY, PRIORITY_KEY, PROFILE_KEY
-from allocator.catalog.vocabularies import Vocabulary
+from allocator.catalog.keys import (
+    GPU_POLICY_KEY,
+    MODE_KEY,
+    NODE_POLICY_KEY,
+    PRIORITY_KEY,
+    PROFILE_KEY,
+)
+from allocator.catalog.vocabularies import VOLCANO, Vocabulary
 from allocator.model.decision import Finding, Findings, Reason, all_findings
 from allocator.model.request import (
     ANY_FILL_POLICY,
@@ -31,6 +38,7 @@ class AnnotationRequest(Value, frozen=True):
     """What the annotations of a pod ask for, for all its containers."""
 
     mode: Mode | None = None  # as the user named it
+    mode_key: str | None = None  # the annotation that names it
     profile: str | None = None  # the MIG profile that the user named
     filters: Filters = _NO_FILTERS
     priority: Priority = Priority.LOW
@@ -43,8 +51,9 @@ def annotation_request(
     annotations: Mapping[str, str], vocabulary: Vocabulary
 ) -> AnnotationRequest | Findings:
     """Return what the *annotations* that *vocabulary* has ask for, or what is wrong with them."""
-    mode = _mode(annotations, vocabulary)
-    profile = _profile(annotations, mode, vocabulary)
+    named = _named_mode(annotations, vocabulary)
+    mode, mode_key = named if isinstance(named, tuple) else (named, None)
+    profile = _profile(annotations, mode, vocabulary, mode_key=mode_key)
     filters = _filters(annotations, vocabulary)
     priority = _priority(annotations)
     if (
@@ -59,20 +68,78 @@ def annotation_request(
         mode = Mode.MIG
     if mode is None and filters is _NO_FILTERS and priority is Priority.LOW:
         return _NOTHING_NAMED
-    return AnnotationRequest(mode=mode, profile=profile, filters=filters, priority=priority)
+    return AnnotationRequest(
+        mode=mode, mode_key=mode_key, profile=profile, filters=filters, priority=priority
+    )
 
 
-def _mode(annotations: Mapping[str, str], vocabulary: Vocabulary) -> Mode | Finding | None:
-    """Return the mode named, or the only one that the vocabulary knows."""
-    if vocabulary.isolate_key is not None and vocabulary.isolate_key in annotations:
-        return _isolation_mode(vocabulary.isolate_key, annotations[vocabulary.isolate_key])
-    key = vocabulary.mode_key
-    if vocabulary.mode is not None or key is None or key not in annotations:
-        return vocabulary.mode
-    return _MODES.get(annotations[key]) or _finding(
+def _named_mode(
+    annotations: Mapping[str, str], vocabulary: Vocabulary
+) -> tuple[Mode | None, str | None] | Finding:
+    """Return the mode with the annotation that names it, or the one of the vocabulary.
+
+    Two annotations that name different modes are refused, so that none is ignored.
+    """
+    first: tuple[Mode, str] | None = None
+    for key in mode_keys(vocabulary):
+        if key not in annotations:
+            continue
+        mode = _mode_of(key, annotations[key], vocabulary)
+        if isinstance(mode, Finding):
+            return mode
+        if first is None:
+            first = mode, key
+        elif first[0] is not mode:
+            return _finding(
+                key,
+                f"{first[1]} asks for mode {first[0]}, but {key} for {mode}",
+                "keep one",
+                reason=Reason.CONFLICTING,
+            )
+    if first is None or first[0] is vocabulary.mode:
+        return vocabulary.mode, None
+    return first
+
+
+@lru_cache(maxsize=8)
+def mode_keys(vocabulary: Vocabulary) -> tuple[str, ...]:
+    """Return the annotations that name a mode for pods of *vocabulary*.
+
+    Where an ecosystem has none, its users may write ours or Volcano's.
+    """
+    isolate = (vocabulary.isolate_key,) if vocabulary.isolate_key is not None else ()
+    if vocabulary.mode_key is not None:
+        return (*isolate, vocabulary.mode_key)
+    volcano = (VOLCANO.mode_key,) if VOLCANO.mode_key is not None else ()
+    return (*isolate, MODE_KEY, *volcano)
+
+
+def _mode_of(key: str, text: str, vocabulary: Vocabulary) -> Mode | Finding:
+    """Return the mode that the annotation *key* names by *text*."""
+    if key == vocabulary.isolate_key:
+        return _isolation_mode(key, text)
+    if key == MODE_KEY and vocabulary.mode is not None and text == str(vocabulary.mode):
+        return vocabulary.mode  # as an earlier pass of admission writes it
+    if text == str(Mode.MIG) and vocabulary.mode is not None:
+        return _mig_elsewhere(key, vocabulary)
+    return _MODES.get(text) or _finding(
         key,
-        f"mode {quote(annotations[key])} is not known",
+        f"mode {quote(text)} is not known",
         f"use mig or hami-core, or remove {key}",
+        reason=Reason.MODE_UNAVAILABLE,
+    )
+
+
+def _mig_elsewhere(key: str, vocabulary: Vocabulary) -> Finding:
+    """Return why a pod of *vocabulary*, which has a mode of its own, cannot become MIG.
+
+    A node has capacity of its resources for GPUs in that mode alone. Otherwise schedulers would try
+    MIG nodes for the other pods of the vocabulary, which cannot be bound there.
+    """
+    return _finding(
+        key,
+        f"{key} mig does not go with {vocabulary.memory}, which GPUs in mode mig do not offer",
+        f"use hami-core, or ask for {vocabulary.slot} and its memory in MiB instead",
         reason=Reason.MODE_UNAVAILABLE,
     )
 
@@ -84,7 +151,11 @@ def _isolation_mode(key: str, text: str) -> Mode | Finding:
 
 
 def _profile(
-    annotations: Mapping[str, str], mode: Mode | Finding | None, vocabulary: Vocabulary
+    annotations: Mapping[str, str],
+    mode: Mode | Finding | None,
+    vocabulary: Vocabulary,
+    *,
+    mode_key: str | None,
 ) -> str | Finding | None:
     """Return the MIG profile named; whether any board has it is not checked here."""
     text = annotations.get(PROFILE_KEY)
@@ -98,8 +169,8 @@ def _profile(
         )
     if mode in {Mode.HAMI_CORE, Mode.MEMORY_ONLY}:
         ways = [f"remove {PROFILE_KEY}"]
-        if vocabulary.mode_key is not None:
-            ways.append(f"set {vocabulary.mode_key} to mig")
+        if vocabulary.mode is None:
+            ways.append(f"set {mode_key or vocabulary.mode_key or MODE_KEY} to mig")
         return _finding(
             PROFILE_KEY,
             f"{PROFILE_KEY} {quote(text)} needs mode mig, but the mode is {mode}",
@@ -126,7 +197,7 @@ def _priority(annotations: Mapping[str, str]) -> Priority | Finding:
 
 def _filters(annotations: Mapping[str, str], vocabulary: Vocabulary) -> Filters | list[Finding]:
     models = _items(annotations, vocabulary.use_models)
-    not_models = _items(annotations, vocabulary.not_models)
+    not_models = _items(annotations, vocabulary.not_models, blank_excludes=True)
     uuids = _items(annotations, vocabulary.use_uuids)
     not_uuids = _items(annotations, vocabulary.not_uuids)
     if not (models or not_models or uuids or not_uuids):
@@ -142,14 +213,24 @@ def _filters(annotations: Mapping[str, str], vocabulary: Vocabulary) -> Filters 
     return Filters(models=models, not_models=not_models, uuids=uuids, not_uuids=not_uuids)
 
 
-def _items(annotations: Mapping[str, str], key: str | None) -> tuple[str, ...] | Finding:
-    """Split a comma-separated list; empty items are dropped, as they would match everything."""
+def _items(
+    annotations: Mapping[str, str], key: str | None, *, blank_excludes: bool = False
+) -> tuple[str, ...] | Finding:
+    """Split a comma-separated list; empty items are dropped, as they would match everything.
+
+    A blank list is no filter, as Volcano reads it: an empty model is part of every name, and empty
+    UUIDs are dropped. A blank list of models not to use therefore excludes every GPU
+    (*blank_excludes*), and is refused.
+    """
     if key is None or key not in annotations:
         return ()
     text = annotations[key]
     items = tuple(item for part in text.split(",", MOST_ITEMS) if (item := part.strip()))
     if not items:
-        return _finding(key, f"{key} {quote(text)} names nothing", f"name one, or remove {key}")
+        if not blank_excludes:
+            return ()
+        what = f"{key} {quote(text)} excludes every GPU"
+        return _finding(key, what, f"name a model, or remove {key}")
     if (number := text.count(",") + 1) > MOST_ITEMS:
         what = f"{key} {quote(text)} has {number} items"
         return _finding(key, what, f"name at most {MOST_ITEMS}")
@@ -202,13 +283,13 @@ def _hami_policy(text: str) -> FillPolicy | Finding | None:
         if word == "mutex":
             return _policy_finding(
                 HAMI_GPU_KEY,
-                f"{HAMI_GPU_KEY} {quote(text)} asks for GPUs that are not shared",
+                f"{HAMI_GPU_KEY} {quote(word)} asks for GPUs that are not shared",
                 "ask for 100 cores, which reserve a whole GPU, and remove mutex",
             )
         if word in _POLICIES:
             policies.append(_POLICIES[word])
         elif word not in _TOPOLOGY:
-            return _unknown_policy(HAMI_GPU_KEY, text)
+            return _unknown_policy(HAMI_GPU_KEY, word)  # of a long list the wrong part is shown
     return policies[0] if policies else None
 
 

@@ -44,6 +44,7 @@ class ContainerAmounts:
             containers=(container_request,),
             mode=self.mode,
             filters=Filters(models=self.models),
+            mode_key=VOLCANO.mode_key if self.mode is not None else None,
         )
 
 

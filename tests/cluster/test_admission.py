@@ -219,3 +219,33 @@ def test_an_admitted_pod_can_be_labelled(gpu_site: Installation, opted_in: str) 
 
     assert labelled["metadata"]["labels"] == {"team": "a"}
     assert labelled["spec"] == found["spec"]
+
+
+@pytest.mark.parametrize("amount", ["1", "0"])
+def test_a_request_without_limit_is_refused_by_either(
+    gpu_site: Installation, opted_in: str, amount: str
+) -> None:
+    """The API server refuses it whatever we say; in our words it names what to write."""
+    written = pod(container(resources={"requests": {MEMORY: amount}}))
+
+    ours = gpu_site.refusal(opted_in, written)
+    theirs = gpu_site.refusal(gpu_site.namespace({}), written)
+
+    assert f"the API server wants a limit for it; set {MEMORY} in limits" in ours
+    assert "Limit must be set for non overcommitable resources" in theirs
+
+
+def test_what_may_go_wrong_later_is_said_when_the_pod_is_created(
+    gpu_site: Installation, opted_in: str
+) -> None:
+    """A real API server hands each warning on whole."""
+    written = pod(
+        annotations={"volcano.sh/vgpu-mod": "mig"},
+        resourceClaims=[{"name": "nic", "resourceClaimName": "nic-0"}],
+    )
+
+    warnings = gpu_site.create(opted_in, written, dryRun="All").warnings
+
+    assert any(text.endswith("asks our extender, or remove resourceClaims") for text in warnings)
+    misspelt = "vgpu: pod: annotation volcano.sh/vgpu-mod is not read; use volcano.sh/vgpu-mode"
+    assert misspelt in warnings

@@ -20,6 +20,7 @@ class AdmissionContext(Value, frozen=True):
     prefer: Prefer | None = None  # the namespace's own preference between modes
     high_priority: bool = False  # whether pods of the namespace may hold back others
     geometries: Geometries | None = None  # which sets of MIG instances an operator allows
+    extender: bool = False  # whether schedulers can ask us where a pod fits
 
     @property
     def policy(self) -> PlacementPolicy:

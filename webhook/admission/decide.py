@@ -1,16 +1,19 @@
 """One pod at CREATE: parse, check, rewrite; confirm at validation."""
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 from msgspec.structs import replace
 
 from allocator.catalog.injection import Column
 from allocator.catalog.vocabularies import Vocabulary
+from allocator.config.settings import expected_kinds
 from allocator.model.decision import Finding, Findings, ModeChoice, Reason, findings_of
 from allocator.model.request import PodRequest
 from allocator.model.value import Value
-from allocator.placement.mode import choose_mode
+from allocator.placement.mode import choose_mode, nominal_size_warnings
 from allocator.request.admitted import Asked, earlier_pass, named_mode, without_chosen_mode
+from allocator.request.annotation_keys import read_keys, unread_key_warnings
 from allocator.request.parse import parse_request
 from webhook.admission import reinvocation, tenant_checks
 from webhook.admission.containers import ContainerRef, container_refs
@@ -33,7 +36,7 @@ def decide(pod: Pod, context: AdmissionContext) -> Outcome:
         return _without_request(pod)
     if isinstance(request, Findings):
         asked = reinvocation.encode_asked(reinvocation.as_it_stands(pod))
-        digest = _digest(pod, asked, constraints=())
+        digest = _digest(pod, asked, constraints=_annotations_as_they_stand(pod, context))
         return Refused(request, digest)
     return _with_request(pod, request, context)
 
@@ -122,9 +125,20 @@ def _rewrite(
         resources=asked.resources,
         host_paths=context.host_paths,
         high_priority=context.high_priority,
+        extender=context.extender,
     )
     intent, findings = rewrite.intent(asked.text, asked.digest)
-    warnings = (*map(str, choice.warnings), *rewrite.warnings())
+    offers = expected_kinds(context.snapshot.offers, context.settings.node_templates)
+    warnings = (
+        *map(str, choice.warnings),
+        *nominal_size_warnings(request, choice, offers),
+        *rewrite.warnings(),
+        *unread_key_warnings(
+            asked.pod.metadata.annotations or {},
+            asked.vocabulary,
+            earlier=asked.chosen_before is not None,
+        ),
+    )
     if refusal := findings_of(findings):
         return Refused(refusal, asked.digest, warnings)
     return Rewritten(request, rewrite.choice, asked.asked, asked.digest, intent, warnings)
@@ -140,6 +154,13 @@ def _asking_resources(
         for ref in refs
         if ref.container.name in asking
     }
+
+
+def _annotations_as_they_stand(pod: Pod, context: AdmissionContext) -> tuple[str, ...]:
+    """Return the annotations that are read, so that another mistake in one has another digest."""
+    written = pod.metadata.annotations or {}
+    keys = frozenset(chain.from_iterable(map(read_keys, context.vocabularies)))
+    return tuple(f"{key}={written[key]}" for key in sorted(keys.intersection(written)))
 
 
 def _digest(pod: Pod, asked: str, *, constraints: tuple[str, ...]) -> str:

@@ -43,6 +43,7 @@ class InjectionValues(Value, frozen=True):
     units: int = 0
     pod_units: int = 0
     priority: Priority = Priority.LOW
+    vocabulary: str = ""  # its name
 
 
 def reserved_names() -> dict[str, tuple[Variable, int]]:
@@ -86,7 +87,9 @@ def entry_of(name: str, form: Form, amounts: InjectionValues, *, k: int = 0) -> 
             if amounts.memory is not None:
                 return entry_of(name, literal, amounts, k=k)
             return entry_of(name, otherwise, amounts, k=k) if otherwise.suffix else None
-        case Annotation(suffix):
+        case Annotation(suffix, share):
+            if share and amounts.memory is None:
+                return None
             path = key_path(amounts.key, suffix.replace("{k}", str(k)))
             return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
         case Field(path):
@@ -110,6 +113,8 @@ def variables(column: Column, amounts: InjectionValues) -> tuple[Entry, ...]:
     """Return the entries of *column*."""
     entries: list[Entry] = []
     for variable, form, fixed in _COLUMNS[column]:
+        if variable.vocabulary and variable.vocabulary != amounts.vocabulary:
+            continue
         if variable.per_device:
             for k in range(amounts.count):
                 entry = entry_of(variable.name.replace("{k}", str(k)), form, amounts, k=k)

@@ -65,6 +65,7 @@ class Rewrite(Value, frozen=True):
     resources: Mapping[str, Mapping[str, str]]  # as received, by asking container
     host_paths: bool | None  # whether the namespace admits hostPath volumes; None: unknown
     high_priority: bool  # whether the namespace lets a pod hold back others
+    extender: bool  # whether schedulers can ask us where a pod fits
 
     @property
     def column(self) -> Column:
@@ -146,6 +147,7 @@ class Rewrite(Value, frozen=True):
             units=memory // factor,
             pod_units=sum([c.memory or 0 for c in self.request.containers]) // factor,
             priority=self.request.priority,
+            vocabulary=self.vocabulary.name,
         )
         return tenant_checks.CheckedContainer(
             ref, column, key, variables(column, amounts), mounts(column, container.name)
@@ -244,6 +246,12 @@ class Rewrite(Value, frozen=True):
             yield f"pod: vc-scheduler counts {self.vocabulary.name} requests as whole GPUs"
         if self.choice.mode is Mode.MIG and self.choice.source is ModeSource.ONLY:
             yield from self._instance_warnings()
+        if self.pod.spec.resource_claims and not self._extender_asked():
+            yield (
+                "pod: its resourceClaims keep it on the first node that its scheduler tries, even "
+                "if no GPU is free there; use a scheduler that asks our extender, or remove "
+                "resourceClaims"
+            )
 
     def _instance_warnings(self) -> Iterator[str]:
         """Yield a warning for each container that gets several MIG instances unasked."""
@@ -254,6 +262,16 @@ class Rewrite(Value, frozen=True):
                     "here; its instances cannot exchange data directly, and before driver R570 a "
                     "process sees one of them"
                 )
+
+    def _extender_asked(self) -> bool:
+        """Say whether the scheduler of the pod learns from us where it fits, as far as we know.
+
+        What a claim was allocated for stays allocated when a bind is refused (KEP-4381), so a
+        scheduler that learns of it at the bind alone tries the same node again.
+        """
+        scheduler = self._scheduler() or self.pod.spec.scheduler_name
+        volcano = scheduler in self.settings.volcano_schedulers
+        return scheduler == OWN_SCHEDULER or (self.extender and not volcano)
 
 
 def keys_of(asking: Iterable[ContainerRef]) -> dict[str, str]:

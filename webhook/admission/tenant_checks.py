@@ -7,10 +7,13 @@ from allocator.catalog.injection import Column
 from allocator.catalog.keys import (
     ADMISSION_KEYS,
     ALLOCATION_KEYS,
+    ASSIGNMENT_KEY,
     CDI_PREFIX,
     HIGH_ALLOWED,
     HIGH_KEY,
+    HINT_KEY,
     PRIORITY_KEY,
+    SERVED_BY_KEY,
     USER_KEYS,
 )
 from allocator.catalog.reserved_paths import (
@@ -24,6 +27,7 @@ from allocator.model.decision import Finding, Reason
 from allocator.model.request import Priority
 from allocator.model.untrusted import escaped
 from allocator.model.value import Value
+from allocator.request.annotation_keys import MOST_KEYS, closest_key
 from allocator.request.pod_fields import EnvVar
 from webhook.admission.containers import ContainerRef, normal
 from webhook.admission.injection import (
@@ -38,6 +42,9 @@ from webhook.review.json_patch import Entry
 from webhook.review.pod_schema import Pod
 
 _KEPT_KEYS: Final = USER_KEYS | ADMISSION_KEYS
+_USER_KEYS: Final = tuple(sorted(USER_KEYS))
+# Close to none that a person may write, whatever they look like.
+_WRITTEN_KEYS: Final = ALLOCATION_KEYS | {ASSIGNMENT_KEY, SERVED_BY_KEY, HINT_KEY}
 _RESERVED_KEYS: Final = (CDI_PREFIX, OWN)
 _HIDDEN: Final = frozenset({"", "void", "none"})
 _DEVICE_LISTS: Final = frozenset(
@@ -47,15 +54,20 @@ _DEVICE_LISTS: Final = frozenset(
 
 def annotations(pod: Pod) -> Iterator[Finding]:
     """Find annotations that only a scheduler, a device plugin or vgpu-admission may write."""
+    compared = 0
     for key in pod.metadata.annotations or ():
         kept = key in _KEPT_KEYS or not key.startswith(_RESERVED_KEYS)
         if key in ALLOCATION_KEYS or not kept:
+            compared += 1
+            unknown = key not in _WRITTEN_KEYS and compared <= MOST_KEYS
+            meant = closest_key(key, _USER_KEYS) if unknown else None
+            why = "it is written when the pod is bound" if meant is None else "nobody may write it"
             yield Finding(
                 reason=Reason.RESERVED_ANNOTATION,
                 place="pod",
                 field=f'metadata.annotations["{escaped(key)}"]',
-                what=f"annotation {escaped(key)} is reserved: it is written when the pod is bound",
-                remedy="remove it",
+                what=f"annotation {escaped(key)} is reserved: {why}",
+                remedy="remove it" if meant is None else f"use {meant}, or remove it",
             )
 
 
@@ -157,9 +169,9 @@ def _variable_fits(present: EnvVar, subject: CheckedContainer) -> bool:
     variable, _ = RESERVED[present.name]
     if subject.column is Column.VOID and present.name == "NVIDIA_VISIBLE_DEVICES":
         return present.value_from is None and (present.value or "") in _HIDDEN
-    if subject.column in variable.tolerated:
-        return True
     entry = next((entry for entry in subject.env if entry["name"] == present.name), None)
+    if entry is None and subject.column in variable.tolerated:
+        return True
     if entry is not None and same_variable(present, entry):
         return True
     # A copied manifest may read our annotation where this mode writes a literal: only we can

@@ -11,7 +11,7 @@ from typing import Final
 
 import orjson
 
-from allocator.catalog.injection import PRELOAD_LIBRARY, PRELOAD_NOTHING
+from allocator.catalog.injection import GPU_INDEX, GPU_UNITS, PRELOAD_LIBRARY, PRELOAD_NOTHING
 from allocator.catalog.keys import (
     ALLOCATION_KEYS,
     ASSIGNMENT_KEY,
@@ -23,10 +23,11 @@ from allocator.catalog.keys import (
 from allocator.catalog.vocabularies import OWN, VOLCANO, Vocabulary
 from allocator.config.settings import NodeAgent
 from allocator.ledger.commit import wire_of
-from allocator.model.allocation import Assignment, Entry
+from allocator.model.allocation import Assignment, Entry, Grant
 from allocator.model.demand import NOTHING_LEARNED, Demand
 from allocator.model.gpu import Node
 from allocator.model.request import Mode
+from allocator.model.units import NO_MEMORY
 from allocator.volcano.device_list import LIST_ANNOTATION, ListedDevice, encode_list
 from webhook.admission.containers import container_refs
 from webhook.admission.rewrite import keys_of
@@ -168,7 +169,10 @@ def _container_annotations(commit: Commit) -> Iterator[tuple[str, str]]:
     A MIG instance has no UUID before the agent made it, so ``visible`` is the agent's to write:
     until then the container sees nothing.
     """
-    asking = {container_request.name for container_request in commit.bind.wanted.request.containers}
+    asking = {
+        container_request.name: container_request
+        for container_request in commit.bind.wanted.request.containers
+    }
     keys = keys_of(
         container
         for container in container_refs(commit.bind.live.pod)
@@ -182,6 +186,18 @@ def _container_annotations(commit: Commit) -> Iterator[tuple[str, str]]:
             yield f"{key}.memory-{k}", f"{grant.memory}m"
         yield f"{key}.cores", str(max((grant.cores for grant in grants), default=0))
         yield f"{key}.preload", _preload(commit.assignment.mode)
+        if commit.bind.vocabulary.share_variables and asking[held.name].memory is not None:
+            indices, units = _gpu_figures(commit, grants)
+            yield f"{key}.{GPU_INDEX}", indices
+            yield f"{key}.{GPU_UNITS}", units
+
+
+def _gpu_figures(commit: Commit, grants: Sequence[Grant]) -> tuple[str, str]:
+    """Return the indices of the GPUs of *grants*, and the units of memory that the least has."""
+    held = {grant.gpu for grant in grants}
+    gpus = [gpu for gpu in commit.node.gpus if gpu.uuid in held]
+    least = min((gpu.memory for gpu in gpus), default=NO_MEMORY)
+    return ",".join(str(gpu.index) for gpu in gpus), str(commit.bind.vocabulary.units(least))
 
 
 def _preload(mode: Mode) -> str:

@@ -64,6 +64,10 @@ class Volume(msgspec.Struct, frozen=True, rename="camel", gc=False):
     host_path: HostPath | None = None
 
 
+class ResourceClaim(msgspec.Struct, frozen=True, gc=False):
+    """A claim of dynamic resource allocation; only that there is one matters."""
+
+
 Containers = Annotated[tuple[Container, ...], msgspec.Meta(max_length=MOST_CONTAINERS)]
 
 
@@ -76,6 +80,9 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel", gc=False):
     volumes: Annotated[tuple[Volume, ...], msgspec.Meta(max_length=MOST_ENTRIES)] | None = None
     node_name: str | None = None
     scheduler_name: str | None = None
+    resource_claims: (
+        Annotated[tuple[ResourceClaim, ...], msgspec.Meta(max_length=MOST_ENTRIES)] | None
+    ) = None
 
 
 class OwnerReference(OwnerKind, frozen=True, gc=False):

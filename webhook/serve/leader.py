@@ -7,7 +7,7 @@ from allocator.cli.process import Start
 from allocator.cluster.inventory import Inventory
 from allocator.cluster.pods import Pods
 from allocator.config.settings import NodeAgent
-from allocator.controllers import closed_nodes, drift, requeue
+from allocator.controllers import closed_nodes, drift, match_conditions, requeue
 from allocator.controllers.gang import GangController
 from allocator.controllers.gpunode import GpuNodeController
 from allocator.controllers.reclaim import ReclaimController
@@ -50,6 +50,7 @@ def start_controllers(leader: LeaderContext, election: Election, start: Start) -
         "waker": (lambda: requeue_controller.sweep(election.term), requeue.SWEEP_SECONDS),
         "closed nodes": (_closed_nodes_controller(leader).sweep, closed_nodes.SWEEP_SECONDS),
         "drift": (_drift_controller(leader).sweep, drift.SWEEP_SECONDS),
+        "match conditions": (_conditions_controller(leader).sweep, match_conditions.SWEEP_SECONDS),
     }
     start(election.run(), "ledger election")
     start(leader.gangs.run(), "refused members")
@@ -110,6 +111,14 @@ def _closed_nodes_controller(leader: LeaderContext) -> closed_nodes.ClosedNodesC
         leader.client,
         inventory,
         upstream=lambda: inventory.settings.node_agent is NodeAgent.UPSTREAM,
+        record=leader.events.record,
+    )
+
+
+def _conditions_controller(leader: LeaderContext) -> match_conditions.MatchConditionsController:
+    return match_conditions.MatchConditionsController(
+        leader.client,
+        vocabularies=lambda: leader.inventory.vocabularies,
         record=leader.events.record,
     )
 

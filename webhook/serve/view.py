@@ -12,8 +12,11 @@ PODS: Final = "/api/v1/pods"
 PREFER_KEY: Final = "vgpu-admission.io/prefer"
 
 
-def view_of(inventory: Inventory, name: str) -> AdmissionView:
-    """Return what a decision in namespace *name* rests on, now."""
+def view_of(inventory: Inventory, name: str, *, extender: bool = False) -> AdmissionView:
+    """Return what a decision in namespace *name* rests on, now.
+
+    *extender* says whether schedulers can ask us where a pod fits.
+    """
     namespace = inventory.namespace(name)
     annotations = namespace.annotations if namespace is not None else {}
     prefer = annotations.get(PREFER_KEY, "")
@@ -25,6 +28,7 @@ def view_of(inventory: Inventory, name: str) -> AdmissionView:
         prefer=Prefer(prefer) if prefer in set(Prefer) else None,
         high_priority=annotations.get(HIGH_KEY) == HIGH_ALLOWED,
         geometries=inventory.device_config.geometries,
+        extender=extender,
     )
     return AdmissionView(
         context=context, settings_digest=inventory.settings_digest, age=inventory.age()

@@ -91,8 +91,8 @@ async def run(options: WebhookOptions) -> None:
             client, inventory, watch=watch, events=events, journal=journal, metrics=metrics
         )
         start_controllers(leader, _election(options, client, LEDGER_LEASE), start)
-        pod_handler = _pod_handler(inventory, journal, metrics)
-        workloads = _workload_handler(inventory, metrics)
+        pod_handler = _pod_handler(inventory, journal, metrics, extender=rated)
+        workloads = _workload_handler(inventory, metrics, extender=rated)
         app = AdmissionApp(
             pod_handler, rest, binder=leader.binder, workloads=workloads, most=options.most
         )
@@ -165,18 +165,22 @@ def _binding_handler(
     )
 
 
-def _pod_handler(inventory: Inventory, journal: AuditLog, metrics: WebhookMetrics) -> PodHandler:
+def _pod_handler(
+    inventory: Inventory, journal: AuditLog, metrics: WebhookMetrics, *, extender: bool = False
+) -> PodHandler:
     return PodHandler(
-        view=lambda namespace: view_of(inventory, namespace),
+        view=lambda namespace: view_of(inventory, namespace, extender=extender),
         journal=journal,
         metrics=metrics,
         version=version(),
     )
 
 
-def _workload_handler(inventory: Inventory, metrics: WebhookMetrics) -> WorkloadHandler:
+def _workload_handler(
+    inventory: Inventory, metrics: WebhookMetrics, *, extender: bool = False
+) -> WorkloadHandler:
     return WorkloadHandler(
-        context_of=lambda namespace: view_of(inventory, namespace).context,
+        context_of=lambda namespace: view_of(inventory, namespace, extender=extender).context,
         count_review=metrics.count_workload,
         observe_seconds=lambda seconds: metrics.observe_decision("workload", seconds),
     )

@@ -53,7 +53,16 @@ def _warning_lines(outcome: Outcome, where: str) -> Iterator[str]:
     told = set(map(str, findings))
     for text in outcome.warnings:
         if text not in told:
-            yield cut(f"{_PREFIX}{where}{_printable(text)}", LONGEST)
+            yield _whole_remedy(f"{_PREFIX}{where}{_printable(text)}")
+
+
+def _whole_remedy(line: str) -> str:
+    """Return *line*, cut to ``LONGEST`` characters before its remedy where that leaves enough."""
+    head, semicolon, remedy = line.partition("; ")
+    room = LONGEST - len(semicolon) - len(remedy)
+    if len(line) <= LONGEST or room < _SHORTEST:
+        return cut(line, LONGEST)
+    return f"{cut(head, room)}{semicolon}{remedy}"
 
 
 def _inside(made: ManifestPod[Pod]) -> str:

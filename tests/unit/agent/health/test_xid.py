@@ -80,9 +80,21 @@ def test_all_leaves_only_what_is_heeded(word: str) -> None:
     assert read.verdict(79) is Verdict.UNTIL_RESET
 
 
+@pytest.mark.parametrize("word", ["all", "xids", " ALL ", "13,all"])
+@pytest.mark.parametrize("ignored", ["", "13,79", "all"])
+def test_all_heeded_leaves_nothing_ignored(ignored: str, word: str) -> None:
+    """DP_ENABLE_HEALTHCHECKS=all of NVIDIA's plugin, which also beats DP_DISABLE_HEALTHCHECKS."""
+    read = xid_policy(ignored, word)
+
+    assert isinstance(read, XidPolicy)
+    assert read.verdict(13) is Verdict.UNTIL_QUIET
+    assert read.verdict(9_999) is Verdict.UNTIL_QUIET
+    assert read.verdict(79) is Verdict.UNTIL_RESET
+
+
 @pytest.mark.parametrize(
     ("ignored", "heeded", "path"),
-    [("13,x", "", "xids.ignored"), ("", "-1", "xids.heeded"), ("", "all", "xids.heeded")],
+    [("13,x", "", "xids.ignored"), ("", "-1", "xids.heeded"), ("", "all,x", "xids.heeded")],
 )
 def test_a_word_that_is_no_number_is_refused(ignored: str, heeded: str, path: str) -> None:
     """A typing error must not silently leave a broken GPU in service."""

@@ -157,11 +157,20 @@ def test_requests_may_repeat_limits_in_other_words() -> None:
     assert found.containers[0].memory == 3000
 
 
-def test_a_request_without_limit_is_read() -> None:
-    """Volcano reads it too; that the API server refuses it is its business."""
-    found = request(box(None, requests={MEMORY: "3k"}))
+@pytest.mark.parametrize("amount", ["3k", "1", "0"])
+@pytest.mark.parametrize("limits", [None, {}, {NUMBER: "1"}, {"cpu": "1"}])
+def test_a_request_without_limit_is_refused(limits: Resources | None, amount: str) -> None:
+    """As the API server does, whatever the amount: "Limit must be set"."""
+    (finding,) = findings(box(limits, requests={MEMORY: amount}))
 
-    assert found.containers[0].memory == 3000
+    assert str(finding) == (
+        'container "main": vgpu-memory is in requests only, and the API server wants a limit for '
+        "it; set volcano.sh/vgpu-memory in limits"
+    )
+    assert (finding.reason, finding.field) == (
+        Reason.MALFORMED,
+        'spec.containers[0].resources.requests["volcano.sh/vgpu-memory"]',
+    )
 
 
 def test_all_kinds_of_containers_are_read_in_the_order_of_the_pod() -> None:

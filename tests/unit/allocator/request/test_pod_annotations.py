@@ -12,7 +12,10 @@ GPUSHARE: Resources = {GPU_MEM: "4"}
 MODE = "volcano.sh/vgpu-mode"
 PROFILE = "vgpu-admission.io/mig-profile"
 ISOLATE = "vgpu-admission.io/isolate"
+OWN_MODE = "vgpu-admission.io/mode"
 USE = "nvidia.com/use-gputype"
+NOT = "nvidia.com/nouse-gputype"
+USE_UUIDS = "volcano.sh/vgpu-use-gpuuuid"
 NOT_UUIDS = "volcano.sh/vgpu-nouse-gpuuuid"
 
 
@@ -25,14 +28,19 @@ NOT_UUIDS = "volcano.sh/vgpu-nouse-gpuuuid"
         pytest.param(VOLCANO, {PROFILE: "1g.5gb"}, Mode.MIG, id="a-profile-means-mig"),
         pytest.param(GPUSHARE, {}, Mode.MEMORY_ONLY, id="accounting-only"),
         pytest.param(GPUSHARE, {ISOLATE: "true"}, Mode.HAMI_CORE, id="isolated"),
-        pytest.param(GPUSHARE, {MODE: "mig"}, Mode.MEMORY_ONLY, id="foreign-annotation"),
+        pytest.param(GPUSHARE, {MODE: "hami-core"}, Mode.HAMI_CORE, id="volcanos-annotation"),
+        pytest.param(GPUSHARE, {OWN_MODE: "hami-core"}, Mode.HAMI_CORE, id="ours-isolates"),
+        pytest.param(GPUSHARE, {OWN_MODE: "memory-only"}, Mode.MEMORY_ONLY, id="as-we-write-it"),
+        pytest.param(
+            GPUSHARE, {ISOLATE: "true", MODE: "hami-core"}, Mode.HAMI_CORE, id="named-twice"
+        ),
         pytest.param(VOLCANO, {ISOLATE: "true"}, None, id="needless-isolation"),
     ],
 )
 def test_the_mode_is_named_or_open(
     limits: Resources, annotations: dict[str, str], mode: Mode | None
 ) -> None:
-    """Only the annotations of the pod's own vocabulary count."""
+    """By the vocabulary's own annotation; where it has none, by Volcano's or ours."""
     asked = request(box(limits), annotations=annotations)
 
     assert asked.mode is mode
@@ -85,10 +93,46 @@ def test_the_mode_is_named_or_open(
             id="profile-elsewhere",
         ),
         pytest.param(
+            GPUSHARE,
+            {PROFILE: "1g.5gb", ISOLATE: "true"},
+            'pod: vgpu-admission.io/mig-profile "1g.5gb" needs mode mig, but the mode is '
+            "hami-core; remove vgpu-admission.io/mig-profile [ConflictingRequest]",
+            id="profile-of-an-isolated-pod",
+        ),
+        pytest.param(
+            GPUSHARE,
+            {MODE: "mig"},
+            "pod: volcano.sh/vgpu-mode mig does not go with aliyun.com/gpu-mem, which GPUs in mode "
+            "mig do not offer; use hami-core, or ask for volcano.sh/vgpu-number and its memory in "
+            "MiB instead [ModeUnavailable]",
+            id="mig-of-another-vocabulary",
+        ),
+        pytest.param(
+            GPUSHARE,
+            {ISOLATE: "true", OWN_MODE: "memory-only"},
+            "pod: vgpu-admission.io/isolate asks for mode hami-core, but vgpu-admission.io/mode "
+            "for memory-only; keep one [ConflictingRequest]",
+            id="copied-and-isolated",
+        ),
+        pytest.param(
+            GPUSHARE,
+            {MODE: "memory-only"},
+            'pod: mode "memory-only" is not known; use mig or hami-core, or remove '
+            "volcano.sh/vgpu-mode [ModeUnavailable]",
+            id="mode-that-volcano-lacks",
+        ),
+        pytest.param(
+            GPUSHARE,
+            {OWN_MODE: "MIG"},
+            'pod: mode "MIG" is not known; use mig or hami-core, or remove '
+            "vgpu-admission.io/mode [ModeUnavailable]",
+            id="our-mode-misspelt",
+        ),
+        pytest.param(
             VOLCANO,
-            {USE: " , "},
-            'pod: nvidia.com/use-gputype " , " names nothing; name one, or remove '
-            "nvidia.com/use-gputype [MalformedRequest]",
+            {NOT: " , "},
+            'pod: nvidia.com/nouse-gputype " , " excludes every GPU; name a model, or remove '
+            "nvidia.com/nouse-gputype [MalformedRequest]",
             id="filter-without-item",
         ),
     ],
@@ -151,16 +195,24 @@ def test_the_longest_list_is_kept_whole() -> None:
     assert asked.filters.not_uuids == uuids
 
 
+@pytest.mark.parametrize("text", ["", " ", ",", " , ,", "\t", "\u3000,"])
+@pytest.mark.parametrize("key", [USE, USE_UUIDS, NOT_UUIDS])
+def test_a_blank_list_is_no_filter(key: str, text: str) -> None:
+    """Volcano's scheduler binds such a pod to any GPU, so it is not refused here."""
+    asked = request(box(VOLCANO), annotations={key: text})
+
+    assert asked.filters == Filters()
+
+
 def test_all_annotations_are_judged_at_once() -> None:
     """Nobody mends a pod one annotation at a time."""
-    found = findings(box(VOLCANO), annotations={MODE: "mps", PROFILE: "?", USE: "", NOT_UUIDS: ","})
+    found = findings(box(VOLCANO), annotations={MODE: "mps", PROFILE: "?", NOT: ""})
 
     assert [finding.reason for finding in found] == [
         Reason.MODE_UNAVAILABLE,
         Reason.MALFORMED,
         Reason.MALFORMED,
-        Reason.MALFORMED,
     ]
     assert {finding.field for finding in found} == {
-        f'metadata.annotations["{key}"]' for key in (MODE, PROFILE, USE, NOT_UUIDS)
+        f'metadata.annotations["{key}"]' for key in (MODE, PROFILE, NOT)
     }

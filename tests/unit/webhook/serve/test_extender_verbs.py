@@ -74,6 +74,21 @@ def test_names_are_answered_by_names() -> None:
     }
 
 
+def test_a_pod_with_resource_claims_is_told_before_a_node_is_allocated() -> None:
+    """Its claim would stay allocated there, and it would be bound to that node again and again."""
+    pinned = received(
+        pod(
+            container(limits={NUMBER: 1, MEMORY: 3000}),
+            resourceClaims=[{"name": "nic", "resourceClaimName": "nic-0"}],
+        )
+    )
+
+    answer = filtered(pinned, NodeNames=["full", "roomy"])
+
+    assert answer["NodeNames"] == ["roomy"]
+    assert answer["FailedNodes"] == {"full": "insufficient GPU memory"}
+
+
 @pytest.mark.parametrize("names", [pytest.param(None, id="null"), pytest.param([], id="empty")])
 def test_no_names_are_an_empty_list(names: list[str] | None) -> None:
     """The scheduler takes null for "no nodes", without a word on any."""
