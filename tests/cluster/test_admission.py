@@ -36,7 +36,7 @@ def modes(found: Json) -> tuple[str, str]:
         pytest.param("01-three-gigabytes", "mig", "best", id="unnamed"),
         pytest.param("02-soft-slice", "hami-core", "named", id="hami-core"),
         pytest.param("03-hardware-slice", "mig", "named", id="mig"),
-        pytest.param("04-two-gpus", "mig", "best", id="two-gpus-volcano"),
+        pytest.param("04-two-gpus", "hami-core", "only", id="two-gpus-volcano"),
         pytest.param("05-half-a-gpu", "mig", "only", id="percentage-filtered"),
         pytest.param("06-gpushare", "memory-only", "only", id="gpushare"),
     ],
@@ -55,7 +55,9 @@ def test_a_request_leaves_with_a_mode(
 
 def test_vc_scheduler_stays_free_to_choose(gpu_site: Installation, opted_in: str) -> None:
     """It takes its own annotation as a must, so a mode that may be revised stands beside it."""
-    annotations = gpu_site.stored(opted_in, sample("04-two-gpus"))["metadata"]["annotations"]
+    wanted = sample("01-three-gigabytes")
+    wanted["spec"]["schedulerName"] = "volcano"
+    annotations = gpu_site.stored(opted_in, wanted)["metadata"]["annotations"]
 
     assert annotations[f"{OURS}mode"] == "mig"
     assert MODE not in annotations
