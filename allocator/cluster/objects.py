@@ -10,6 +10,7 @@ import structlog
 
 from allocator.catalog.keys import REGISTER_KEY
 from allocator.catalog.vocabularies import OWN
+from allocator.ledger.closed import withdrawn_resources
 from allocator.ledger.ledger import Ledger, parse_ledger_text
 from allocator.ledger.lifecycle import NodeIdentity
 from allocator.model.gpu import Node
@@ -40,6 +41,7 @@ class _System(msgspec.Struct, frozen=True):
 
 class _NodeStatus(msgspec.Struct, frozen=True):
     system: _System | None = msgspec.field(name="nodeInfo", default=None)
+    allocatable: dict[str, str] | None = None
 
 
 class _NodeObject(msgspec.Struct, frozen=True):
@@ -87,6 +89,7 @@ class NodeObject:
     handshake: str = ""  # Volcano's handshake annotation
     saved_register: str = ""  # our annotation: the register before we lowered it
     resource_version: str = ""
+    withdrawn: frozenset[str] = frozenset()  # extended resources of which it has 0 to give
 
     @property
     def full_register(self) -> str:
@@ -101,6 +104,7 @@ class NodeObject:
             boot=self.boot,
             agent=self.has_agent,
             registered=registered,
+            withdrawn=self.withdrawn,
         )
 
 
@@ -127,6 +131,7 @@ def decode_node(raw: bytes) -> NodeObject:
         handshake=(metadata.annotations or {}).get(HANDSHAKE_ANNOTATION, ""),
         saved_register=(metadata.annotations or {}).get(REGISTER_KEY, ""),
         resource_version=metadata.version,
+        withdrawn=withdrawn_resources((node.status and node.status.allocatable) or {}),
     )
 
 

@@ -33,12 +33,13 @@ class LedgerCaches(Protocol):
 class ClosedNodesController:
     """Follows which nodes are closed, and since when."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- each is one thing that it needs
         self,
         client: ApiClient,
         caches: LedgerCaches,
         *,
         upstream: Callable[[], bool],
+        slot: Callable[[], str],
         record: Callable[[Event], None],
         clock: Clock = SYSTEM,
     ) -> None:
@@ -46,6 +47,7 @@ class ClosedNodesController:
         self._client = client
         self._caches = caches
         self._upstream = upstream
+        self._slot = slot
         self._record = record
         self._clock = clock
         self._since: dict[str, float] = {}  # by node, monotonic seconds
@@ -56,11 +58,12 @@ class ClosedNodesController:
         nodes, ledgers = self._caches.node_identities(), self._caches.ledgers()
         if nodes is None or ledgers is None:
             return
-        upstream = self._upstream()
+        upstream, slot = self._upstream(), self._slot()
         closed = {
             name: reason
             for name, ledger in ledgers.items()
-            if name in nodes and (reason := closed_reason(ledger, nodes[name], upstream=upstream))
+            if name in nodes
+            and (reason := closed_reason(ledger, nodes[name], upstream=upstream, slot=slot))
         }
         now = self._clock.monotonic()
         self._since = {name: self._since.get(name, now) for name in closed}

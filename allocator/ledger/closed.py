@@ -5,8 +5,10 @@ agent says in ``status.closed`` why it reports none, or why none of its GPUs can
 control plane writes its own reason there when it closes a node.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
+from allocator.catalog.vocabularies import SLOT
 from allocator.ledger.ledger import Ledger
 from allocator.ledger.lifecycle import REGISTER_DRIVER, NodeIdentity
 from allocator.model.untrusted import quote
@@ -14,14 +16,23 @@ from allocator.model.untrusted import quote
 NO_NODE: Final = "it is no longer a node of the cluster"
 
 
-def closed_reason(ledger: Ledger, node: NodeIdentity | None, *, upstream: bool) -> str:
+def closed_reason(
+    ledger: Ledger, node: NodeIdentity | None, *, upstream: bool, slot: str = SLOT
+) -> str:
     """Return why the node of *ledger* takes no new pods; empty if it does.
 
     *node* is ``None`` where it does not exist. With *upstream* another plugin serves the nodes.
+    *slot* is the resource whose devices kubelet hands out.
     """
     if ledger.deleting or not ledger.inventory:
         return NO_NODE if node is None else ledger.closed
-    return stale_reason(ledger, node, upstream=upstream) or ledger.closed or ledger.stated
+    reason = stale_reason(ledger, node, upstream=upstream) or ledger.closed or ledger.stated
+    if not reason and node is not None and slot in node.withdrawn:
+        return (
+            f"kubelet has no {slot} to give: the device plugin of the node is not running, "
+            "or cannot register"
+        )
+    return reason
 
 
 def stale_reason(ledger: Ledger, node: NodeIdentity | None, *, upstream: bool) -> str:
@@ -41,3 +52,11 @@ def stale_reason(ledger: Ledger, node: NodeIdentity | None, *, upstream: bool) -
             f"but its Node is in the boot {quote(node.boot)}"
         )
     return ""
+
+
+def withdrawn_resources(allocatable: Mapping[str, str]) -> frozenset[str]:
+    """Return the extended resources in a Node's *allocatable* of which nothing is left.
+
+    Kubelet writes 0 when the device plugin of a resource has ended, and removes nothing.
+    """
+    return frozenset(name for name, amount in allocatable.items() if amount == "0" and "/" in name)

@@ -38,6 +38,8 @@ class NodeIdentity:
     boot: str  # boot id
     agent: bool = False  # it runs our agent
     registered: Node | None = None  # the GPUs of its register annotation, None without one
+    # Extended resources of which kubelet has none to give, as after the end of their device plugin.
+    withdrawn: frozenset[str] = frozenset()
 
 
 class GpuNodeAction(Enum):

@@ -10,6 +10,7 @@ import msgspec
 
 from allocator.catalog.boards import MODELS, Model, bare_name
 from allocator.catalog.keys import PROFILE_KEY
+from allocator.catalog.vocabularies import VOLCANO, Vocabulary
 from allocator.model.allocation import Grant
 from allocator.model.gpu import Gpu, Node, Snapshot
 from allocator.model.request import Mode, PodRequest
@@ -146,6 +147,7 @@ class GrantedDevice:
     node: str
     gpu: Gpu
     grant: Grant
+    names: Vocabulary = VOLCANO  # in which the pod asks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +183,7 @@ def outlook(
     found = Feasibility(
         choice=choice,
         verdict=verdict,
-        devices=tuple(_devices(choice, search.snapshot)),
+        devices=tuple(_devices(choice, search.snapshot, vocabulary_of(request))),
         copies=count,
         left=left,
     )
@@ -223,7 +225,7 @@ def _verdict(choice: Choice, *, refused: bool) -> FeasibilityVerdict:
             assert_never(choice.verdict)
 
 
-def _devices(choice: Choice, snapshot: Snapshot) -> Iterator[GrantedDevice]:
+def _devices(choice: Choice, snapshot: Snapshot, names: Vocabulary) -> Iterator[GrantedDevice]:
     if choice.assignment is None:
         return
     node = snapshot.nodes[choice.assignment.node]
@@ -231,5 +233,9 @@ def _devices(choice: Choice, snapshot: Snapshot) -> Iterator[GrantedDevice]:
     for container in choice.assignment.containers:
         for grant in container.grants:
             yield GrantedDevice(
-                container=container.name, node=node.name, gpu=gpus[grant.gpu], grant=grant
+                container=container.name,
+                node=node.name,
+                gpu=gpus[grant.gpu],
+                grant=grant,
+                names=names,
             )

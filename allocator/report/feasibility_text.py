@@ -12,7 +12,7 @@ from allocator.placement.mode import explain_mode
 from allocator.report.copies import CopyCount
 from allocator.report.feasibility import Feasibility, FeasibilityVerdict, GrantedDevice, OptionKind
 from allocator.report.terminal_lines import Line, ListLine, TextSpan, Tone, counted, row
-from allocator.request.wording import memory_text, vocabulary_of
+from allocator.request.wording import granted_memory, memory_text, vocabulary_of
 
 WORDS: Final = {
     FeasibilityVerdict.FITS: ("FITS NOW", Tone.GOOD),
@@ -121,12 +121,13 @@ def is_repeated(feasibility: Feasibility, refusal: str) -> bool:
 def seat(device: GrantedDevice) -> str:
     """Return one grant and its GPU as text."""
     grant, gpu = device.grant, device.gpu
+    memory = granted_memory(device.names, grant.memory)
     where = f"{device.node} GPU {gpu.index}, {bare_name(gpu.model)}"
     if grant.placed is not None:
-        what = f"{grant.placed.profile} at slot {grant.placed.start} ({grant.memory} MiB)"
+        what = f"{grant.placed.profile} at slot {grant.placed.start} ({memory})"
     else:
         cores = f" and {grant.cores} % of its compute" if grant.cores else ""
-        what = f"{grant.memory} MiB{cores}"
+        what = f"{memory}{cores}"
     return f"{device.container}: {grant.mode}, {what} on {where}"
 
 

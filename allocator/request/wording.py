@@ -19,6 +19,12 @@ def memory_text(names: Vocabulary, units: int) -> str:
     return f"{units} {unit.replace('units', 'unit', 1) if units == 1 else unit}"
 
 
+def granted_memory(names: Vocabulary, memory: MiB) -> str:
+    """Return *memory* that was given, which need not be whole units: ``4.75 GiB``."""
+    units = round(memory / names.memory_factor, 2)
+    return memory_text(names, int(units)) if units == int(units) else f"{units} {names.unit}"
+
+
 def asked_memory(names: Vocabulary, container_request: ContainerRequest) -> str:
     """Return the memory that a container asks for on one GPU, as it asks for it."""
     if container_request.memory is not None:

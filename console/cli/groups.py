@@ -41,7 +41,9 @@ class OptionsFirst(click.Group):
         """Move the options before the command behind it."""
         count = leading_options(args)
         if count and count >= len(args):
-            raise click.UsageError("Missing command.", ctx)
+            if not ctx.resilient_parsing:
+                raise click.UsageError("Missing command.", ctx)
+            args = []  # a shell completes the command
         if count < len(args) and not args[count].startswith("-"):
             args = [args[count], *args[:count], *args[count + 1 :]]
         return super().parse_args(ctx, args)

@@ -10,7 +10,7 @@ import msgspec
 
 from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
 from allocator.config.settings import DEFAULTS, NodeAgent, Prefer, Settings
-from allocator.ledger.closed import NO_NODE, closed_reason
+from allocator.ledger.closed import NO_NODE, closed_reason, withdrawn_resources
 from allocator.ledger.ledger import Ledger, parse_ledger
 from allocator.ledger.lifecycle import NodeIdentity
 from allocator.mig.positions import with_volcano_positions
@@ -108,6 +108,7 @@ class _NodeInfo(msgspec.Struct, frozen=True):
 class _Status(msgspec.Struct, frozen=True, rename="camel"):
     conditions: tuple[_Condition, ...] | None = None
     node_info: _NodeInfo | None = None
+    allocatable: dict[str, str] | None = None
 
 
 class _NodeObject(msgspec.Struct, frozen=True):
@@ -129,6 +130,7 @@ class Machine:
     boot: str = ""
     created: datetime | None = None
     closed_reason: str = ""  # why no pod may go there; "" where one may
+    withdrawn: frozenset[str] = frozenset()  # extended resources of which kubelet has 0 to give
     registered: bool = False  # with Volcano's scheduler, which keeps account of it too
 
 
@@ -178,9 +180,12 @@ class ClusterView:
         machine = Machine(name=name) if self.machines is None else self.machines.get(name)
         if machine is None:
             return NO_NODE
-        identity = NodeIdentity(name=name, uid=machine.uid, boot=machine.boot)
+        identity = NodeIdentity(
+            name=name, uid=machine.uid, boot=machine.boot, withdrawn=machine.withdrawn
+        )
+        slot = self.configuration.vocabularies[0].slot
         return machine.closed_reason or closed_reason(
-            self.ledgers[name], identity, upstream=upstream
+            self.ledgers[name], identity, upstream=upstream, slot=slot
         )
 
     def account(self, name: str) -> DriverAccount:
@@ -301,6 +306,7 @@ def machine(document: Json) -> Machine:
         boot=status.node_info.boot_id if status.node_info else "",
         created=node.metadata.creation_timestamp,
         closed_reason=closed_reason,
+        withdrawn=withdrawn_resources(status.allocatable or {}),
         registered=bool((node.metadata.annotations or {}).get(REGISTER_ANNOTATION)),
     )
 

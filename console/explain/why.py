@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from allocator.catalog.vocabularies import VOLCANO, Vocabulary
 from allocator.config.settings import Prefer
 from allocator.ledger.ledger import Ledger, node_for
 from allocator.model.allocation import Entry
@@ -28,6 +29,7 @@ from allocator.request.admitted import (
     admission_marks,
     admitted_request,
 )
+from allocator.request.wording import vocabulary_of
 from console.cluster.assignment import DeviceRow, assigned_devices, is_accounted_elsewhere
 from console.cluster.event import EventView
 from console.cluster.pod import PodState, PodView, request_of, state_of
@@ -101,10 +103,11 @@ class PodWhy:
 def why(facts: PodFacts) -> PodWhy:
     """Explain one pod."""
     pod, site = facts.pod, facts.site
-    held = tuple(_held_entries(pod, site))
     bound = pod.spec.node_name
     vocabularies = site.configuration.vocabularies
     request = request_of(pod, vocabularies)
+    names = vocabulary_of(request) if isinstance(request, PodRequest) else VOLCANO
+    held = tuple(_held_entries(pod, site, names))
     promised = has_promise(pod, {entry.node for entry in held}, blind=site.blind)
     pod_why = PodWhy(
         facts=facts,
@@ -135,14 +138,18 @@ def has_promise(pod: PodView, nodes: Collection[str], *, blind: bool) -> bool:
     return (bound in nodes if bound else bool(nodes)) or is_accounted_elsewhere(pod, blind=blind)
 
 
-def _held_entries(pod: PodView, site: ClusterView) -> Iterator[HeldEntry]:
+def _held_entries(pod: PodView, site: ClusterView, names: Vocabulary) -> Iterator[HeldEntry]:
     for name, ledger in site.ledgers.items():
         gpus = {gpu.uuid: gpu for gpu in ledger.node.gpus}
         for entry in entries_in_use(ledger):
             if entry.uid == pod.metadata.uid:
                 devices = tuple(
                     GrantedDevice(
-                        container=container.name, node=name, gpu=gpus[grant.gpu], grant=grant
+                        container=container.name,
+                        node=name,
+                        gpu=gpus[grant.gpu],
+                        grant=grant,
+                        names=names,
                     )
                     for container in entry.containers
                     for grant in container.grants

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = f"""#!{sys.executable}
 import sys
 sys.path.insert(0, {str(ROOT)!r})
-from console.cli.kubectl_vgpu import main
+from console.cli.{{}} import main
 main()
 """
 
@@ -65,6 +65,14 @@ def account(site: Installation, name: str, *roles: str) -> Path:
     return path
 
 
+def install(folder: Path) -> None:
+    """Put the plugin, and the program that completes its commands, in *folder*."""
+    for name, module in (("kubectl-vgpu", "kubectl_vgpu"), ("kubectl_complete-vgpu", "completion")):
+        plugin = folder / name
+        plugin.write_text(SCRIPT.format(module))
+        plugin.chmod(0o755)
+
+
 @pytest.fixture(scope="module")
 def vgpu(
     site: Installation, programs: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory
@@ -74,9 +82,7 @@ def vgpu(
     Its user may read and do nothing else, so whatever tried to write would be refused.
     """
     folder = tmp_path_factory.mktemp("plugin")
-    plugin = folder / "kubectl-vgpu"
-    plugin.write_text(SCRIPT)
-    plugin.chmod(0o755)
+    install(folder)
     # What `view` grants, which a controller would have to add up first.
     reading = [
         {"apiGroups": [group], "resources": resources, "verbs": ["get", "list"]}
@@ -350,3 +356,24 @@ def test_a_cluster_without_us_is_told(vgpu: Vgpu, control_plane: ControlPlane) -
 
     assert (done.returncode, done.stdout) == (1, "")
     assert "vgpu-admission is not installed in this cluster" in done.stderr
+
+
+def test_kubectl_completes_our_commands(programs: Mapping[str, Path], tmp_path: Path) -> None:
+    """It finds the program that completes by its name, and passes on what that says."""
+    install(tmp_path)
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+
+    def completed(*words: str) -> list[str]:
+        done = subprocess.run(
+            [str(programs["kubectl"]), "__complete", "vgpu", *words],
+            capture_output=True,
+            check=True,
+            env=environment,
+            text=True,
+            timeout=60,
+        )
+        return [line.partition("\t")[0] for line in done.stdout.splitlines()]
+
+    assert completed("") == ["get", "layout", "why", "fit", "export", ":4"]
+    assert completed("get", "p") == ["pods", ":4"]
+    assert completed("fit", "-f", "") == [":0"]

@@ -111,6 +111,7 @@ def _closed_nodes_controller(leader: LeaderContext) -> closed_nodes.ClosedNodesC
         leader.client,
         inventory,
         upstream=lambda: inventory.settings.node_agent is NodeAgent.UPSTREAM,
+        slot=lambda: inventory.vocabularies[0].slot,
         record=leader.events.record,
     )
 

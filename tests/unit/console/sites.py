@@ -63,12 +63,22 @@ def with_driver_report(document: Json) -> Json:
     return document
 
 
-def machine(name: str, *, cordoned: bool = False, ready: str = "True", register: str = "") -> Json:
+def machine(
+    name: str,
+    *,
+    cordoned: bool = False,
+    ready: str = "True",
+    register: str = "",
+    slots: str = "40",
+) -> Json:
     annotations = {"annotations": {REGISTER_ANNOTATION: register}} if register else {}
     return {
         "metadata": {"name": name, "creationTimestamp": LONG_AGO, **annotations},
         "spec": {"unschedulable": True} if cordoned else {},
-        "status": {"conditions": [{"type": "Ready", "status": ready}]},
+        "status": {
+            "conditions": [{"type": "Ready", "status": ready}],
+            "allocatable": {"cpu": "2", "volcano.sh/vgpu-number": slots},
+        },
     }
 
 

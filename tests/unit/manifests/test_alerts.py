@@ -1,6 +1,8 @@
 """Alert rules that a person can act on."""
 
 import re
+import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from manifests.generator.names import Json
 from manifests.generator.registrations import registrations
 from webhook.serve.metrics import WebhookMetrics
 
+PLACEHOLDER = "https://vgpu-admission.example"
 FILE = Path(__file__).parents[3] / "manifests/monitoring/alerts.yaml"
 RULES = [rule for group in yaml.safe_load(FILE.read_text())["groups"] for rule in group["rules"]]
 
@@ -55,5 +58,20 @@ def test_an_alert_has_a_runbook_that_begins_with_a_command(rule: Json) -> None:
     page = (FILE.parents[2] / "docs/runbooks.md").read_text()
     section = page.partition(f"## {rule['alert']}\n")[2].partition("\n## ")[0]
 
-    assert rule["annotations"]["runbook_url"].endswith(f"docs/runbooks.md#{rule['alert'].lower()}")
+    address = f"{PLACEHOLDER}/docs/runbooks.md#{rule['alert'].lower()}"
+    assert rule["annotations"]["runbook_url"] == address
     assert section.lstrip().startswith("```")
+
+
+def test_the_command_that_puts_an_address_in_changes_every_alert() -> None:
+    """It is pasted from the page, and leaves valid rules."""
+    page = (FILE.parents[2] / "docs/runbooks.md").read_text()
+    (command,) = re.findall(r"(?m)^sed .*$", page)
+    words = shlex.split(command.partition(" > ")[0])
+
+    done = subprocess.run(words, cwd=FILE.parents[2], capture_output=True, check=True, text=True)
+
+    groups = yaml.safe_load(done.stdout)["groups"]
+    addresses = [rule["annotations"]["runbook_url"] for group in groups for rule in group["rules"]]
+    assert len(addresses) == len(RULES)
+    assert all(one.startswith("https://git.example.com/platform/") for one in addresses)

@@ -51,7 +51,12 @@ class Cluster(FakeApiClient):
     def controller(self) -> ClosedNodesController:
         clock = Clock(monotonic=lambda: self.now, random=lambda: 0)
         return ClosedNodesController(
-            self, self, upstream=lambda: False, record=self.events.append, clock=clock
+            self,
+            self,
+            upstream=lambda: False,
+            slot=lambda: "acme.com/gpu",
+            record=self.events.append,
+            clock=clock,
         )
 
     def sweep(self, controller: ClosedNodesController, times: int = 1) -> None:
@@ -78,6 +83,16 @@ def test_what_lasts_is_said_on_the_node_and_written() -> None:
     assert event.note.endswith("its agent is starting, stopping or being replaced")
     status = {"closed": "its agent is starting, stopping or being replaced"}
     assert cluster.writes == [{"metadata": {"resourceVersion": "100"}, "status": status}]
+
+
+def test_a_node_whose_agent_was_killed_and_never_returns() -> None:
+    """Its ledger is open; kubelet says by itself that no device plugin serves."""
+    gone = replace(MACHINE, withdrawn=frozenset({"acme.com/gpu"}))
+    cluster = Cluster(stored=OPEN, machine=gone)
+    cluster.sweep(cluster.controller(), 5)
+
+    assert "kubelet has no acme.com/gpu to give" in cluster.events[0].note
+    assert cluster.writes == []
 
 
 def test_a_writer_that_drops_the_reason_is_not_fought() -> None:

@@ -5,7 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from allocator.ledger.closed import NO_NODE, closed_reason, stale_reason
+from allocator.ledger.closed import (
+    NO_NODE,
+    closed_reason,
+    stale_reason,
+    withdrawn_resources,
+)
 from allocator.ledger.ledger import LONGEST_STATED, Ledger, parse_ledger
 from allocator.ledger.lifecycle import NodeIdentity, status_is_current
 from tests.builders.gpunodes import gpu_node, ledger
@@ -55,6 +60,29 @@ SILENT = replace(OPEN, inventory="", stated="")
 )
 def test_a_closed_node_says_why(stored: Ledger, machine: NodeIdentity | None, words: str) -> None:
     assert closed_reason(stored, machine, upstream=False) == words
+
+
+def test_a_node_without_a_device_plugin_says_so_unless_it_says_more() -> None:
+    """Kubelet keeps the resource at 0 when its plugin has ended; other resources do not count."""
+    gone = replace(MACHINE, withdrawn=frozenset({"volcano.sh/vgpu-number"}))
+
+    assert "kubelet has no volcano.sh/vgpu-number" in closed_reason(OPEN, gone, upstream=False)
+    assert closed_reason(OPEN, gone, upstream=False, slot="acme.com/gpu") == ""
+    assert closed_reason(SILENT, gone, upstream=False).startswith("its agent is starting")
+
+
+@pytest.mark.parametrize(
+    ("allocatable", "expected"),
+    [
+        ({"volcano.sh/vgpu-number": "0", "cpu": "0"}, {"volcano.sh/vgpu-number"}),
+        ({"volcano.sh/vgpu-number": "40", "memory": "0"}, set()),
+        ({"volcano.sh/vgpu-number": "00", "a/b": "0k", "": "0"}, set()),
+        ({}, set()),
+    ],
+)
+def test_extended_resources_at_zero(allocatable: dict[str, str], expected: set[str]) -> None:
+    """As kubelet writes it, and no other spelling."""
+    assert withdrawn_resources(allocatable) == expected
 
 
 def test_a_reason_is_given_exactly_where_a_commit_would_fail() -> None:

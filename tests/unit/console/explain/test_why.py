@@ -125,6 +125,18 @@ def test_an_ending_is_named_only_if_it_is_enough() -> None:
     assert [answer.closed_reason for answer in out.answers] == ["it is cordoned"]
 
 
+def test_a_node_whose_agent_is_gone_has_no_room() -> None:
+    """Kubelet says so of a node whose ledger is still open; its GPUs do not fit anybody."""
+    wanted = stored("big-0", asking(3000, mode="hami-core"))
+
+    gone = told(wanted, site=site([gpu_node(soft())], [machine("gpu-b", slots="0")]))
+
+    assert gone.outlook is not None
+    assert gone.outlook.verdict is FeasibilityVerdict.NOT_NOW
+    (answer,) = gone.answers
+    assert answer.closed_reason.startswith("kubelet has no volcano.sh/vgpu-number to give")
+
+
 def test_a_large_cluster_is_told_in_few_lines() -> None:
     """The closest nodes come first; the others are counted."""
     nodes = [node(f"n{i:03}", gpu(T4, grants=[soft_grant(9000 + i)])) for i in range(60)]
