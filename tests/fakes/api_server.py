@@ -79,7 +79,7 @@ class ApiServer:
 
     async def __aexit__(self, *_: object) -> None:
         self.close_streams()
-        for _ in range(5):  # the server learns of a connection some turns after it was accepted
+        for _turn in range(5):  # the server learns of a connection some turns after it was accepted
             await asyncio.sleep(0)
         await self._runner.cleanup()
 
