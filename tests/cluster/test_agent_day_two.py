@@ -40,10 +40,14 @@ def test_an_upgrade_under_tenants(gpu_node: GpuNode, team: str, tenants: dict[st
 
 
 def test_pods_bound_while_the_kubelet_is_away(gpu_node: GpuNode, team: str) -> None:
-    """A kubelet that starts with pods to admit is told of our slots before it admits them."""
-    gpu_node.node.kubelet.stop()
+    """A kubelet that starts with pods to admit is told of our slots before it admits them.
+
+    It hangs at first: of one that has ended, the agent knows, and its node takes no pod.
+    """
+    gpu_node.node.kubelet.pause()
     gpu_node.site.create(team, soft())
     wait_for(lambda: pod_of(gpu_node.site, team)["spec"].get("nodeName"), within=RUN_WITHIN)
+    gpu_node.node.kubelet.kill()
     gpu_node.node.start()
 
     assert device_of(gpu_node, running(gpu_node.site, team))
