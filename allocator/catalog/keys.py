@@ -39,6 +39,11 @@ ALLOCATION_KEYS: Final = frozenset(
         "volcano.sh/bind-phase",
     }
 )
+# Volcano's, since 1.15: pods of one PodGroup share no GPU. Its scheduler checks that, see
+# allocator/volcano/device_list.py.
+GROUP_POLICY_KEY: Final = "volcano.sh/vgpu-podgroup-policy"
+# Volcano's names for a pod's PodGroup; the first that is there counts.
+POD_GROUP_KEYS: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 CDI_PREFIX: Final = "cdi.k8s.io/"
 CAPACITY_KEY: Final = f"{OWN}capacity"  # annotation: the resources whose capacity an agent wrote
 NOT_READY_TAINT: Final = f"{OWN}agent-not-ready"  # put on new nodes, taken off by their agent

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import msgspec
 
+from allocator.catalog.keys import GROUP_POLICY_KEY
 from allocator.ledger.ledger import Ledger, node_for
 from allocator.model.allocation import Assignment, ContainerGrants, Grant
 from allocator.model.decision import Finding, Reason
@@ -12,10 +14,13 @@ from allocator.model.demand import NOTHING_LEARNED, Demand
 from allocator.model.gpu import Gpu, Node
 from allocator.model.request import Mode, PodRequest
 from allocator.model.units import WHOLE_GPU
+from allocator.model.untrusted import quote
 from allocator.model.usage import peak_grants
 from allocator.placement.choose import FitVerdict, PlacementPolicy, choose, in_mode, place_on
 from allocator.placement.fit import hardware
 from allocator.placement.fleet import snapshot_of
+
+_FIELD: Final = f"metadata.annotations[{GROUP_POLICY_KEY}]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +30,8 @@ class PodClaim:
     uid: str
     request: PodRequest
     mode: Mode | None = None  # final; None leaves the choice open
-    gpus: tuple[str, ...] = ()  # UUIDs that the scheduler picked; preferred, never required
+    gpus: tuple[str, ...] = ()  # UUIDs that the scheduler picked; preferred
+    only_picked: bool = False  # a hard policy of the scheduler: where it picked, no other GPU
     positions: tuple[
         tuple[str, str], ...
     ] = ()  # GPU and MIG position that it picked; preferred too
@@ -45,22 +51,23 @@ def assign(
 ) -> Assignment | NoFit:
     """Return its earlier entry, else a fit on the GPUs the scheduler picked, else the best fit.
 
+    Under a hard policy of the scheduler the pod gets GPUs that it picked, or nothing.
+
     An earlier entry that is still possible stays unchanged, because the Binding made with it may
     still succeed (docs/design.md, commit rule 3). A held entry is never replaced.
     """
     if ledger.closed:
         return NoFit(_closed_finding(ledger), later=True)
     node = node_for(ledger, claim.uid)
-    entry = ledger.entry(claim.uid)
-    earlier = claim.in_use or (() if entry is None else entry.containers)
-    if earlier and (earlier_assignment := _earlier_assignment(node, earlier, claim)) is not None:
-        return earlier_assignment
-    if claim.in_use or claim.uid in ledger.held:  # its containers run on those grants already
-        return NoFit(_unusable_finding(), later=True)
+    earlier = _earlier_answer(ledger, node, claim)
+    if earlier is not None:
+        return earlier
     assignment, narrowed = None, _request_for_picked_gpus(claim)
     if narrowed is not None:
         positioned = replace(policy, preferred_positions=claim.positions)
         assignment = place_on(node, in_mode(narrowed, claim.mode), policy=positioned, demand=demand)
+    if assignment is None and claim.only_picked and claim.gpus:
+        return NoFit(_picks_finding(claim.gpus), later=True)
     if assignment is None:
         request = in_mode(claim.request, claim.mode)
         assignment = place_on(node, request, policy=policy, demand=demand)
@@ -71,6 +78,17 @@ def assign(
     return NoFit(choice.findings[0], later=choice.verdict is not FitVerdict.NEVER)
 
 
+def _earlier_answer(ledger: Ledger, node: Node, claim: PodClaim) -> Assignment | NoFit | None:
+    """Return what an earlier entry or running containers decide; ``None`` where nothing does."""
+    entry = ledger.entry(claim.uid)
+    earlier = claim.in_use or (() if entry is None else entry.containers)
+    running = bool(claim.in_use) or claim.uid in ledger.held  # its containers are on those grants
+    if earlier and (assignment := _earlier_assignment(node, earlier, claim)) is not None:
+        keeps = running or _keeps_to_picks(earlier, claim)
+        return assignment if keeps else NoFit(_pending_finding(), later=True)
+    return NoFit(_unusable_finding(), later=True) if running else None
+
+
 def _request_for_picked_gpus(claim: PodClaim) -> PodRequest | None:
     """Return the request restricted to the scheduler's GPUs that the pod's filters accept."""
     request = claim.request
@@ -78,6 +96,13 @@ def _request_for_picked_gpus(claim: PodClaim) -> PodRequest | None:
     if not gpus:
         return None
     return msgspec.structs.replace(request, filters=replace(request.filters, uuids=gpus))
+
+
+def _keeps_to_picks(earlier: Sequence[ContainerGrants], claim: PodClaim) -> bool:
+    """Say whether *earlier* grants are on the scheduler's GPUs, where only those will do."""
+    if not claim.only_picked or not claim.gpus:
+        return True
+    return all(grant.gpu in claim.gpus for container in earlier for grant in container.grants)
 
 
 def _sort_by_gpu_index(assignment: Assignment, node: Node) -> Assignment:
@@ -163,6 +188,32 @@ def _unusable_finding() -> Finding:
         what="the GPUs in use are promised to other pods, broken, or not as requested",
         remedy="delete the pod so that it is rescheduled",
     )
+
+
+def _picks_finding(picked: Sequence[str]) -> Finding:
+    return Finding(
+        reason=Reason.CONFLICTING,
+        place="pod",
+        field=_FIELD,
+        what=f"{_names(picked)} cannot take it, and {GROUP_POLICY_KEY}=spread allows no other GPU",
+        remedy="the scheduler will pick again",
+    )
+
+
+def _pending_finding() -> Finding:
+    return Finding(
+        reason=Reason.CONFLICTING,
+        place="pod",
+        field=_FIELD,
+        what=f"an earlier binding gave it a GPU that {GROUP_POLICY_KEY}=spread may forbid now",
+        remedy="the scheduler will retry once that binding has ended",
+    )
+
+
+def _names(picked: Sequence[str]) -> str:
+    """Return the first of *picked*, and how many more there are."""
+    more = f" and {len(picked) - 1} more" if len(picked) > 1 else ""
+    return f"GPU {quote(picked[0])}{more}, picked by the scheduler,"
 
 
 def _closed_finding(ledger: Ledger) -> Finding:

@@ -6,7 +6,14 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final
 
-from allocator.catalog.keys import ADMISSION_KEYS, ALLOCATION_KEYS, ISOLATE_KEY, MODE_KEY, USER_KEYS
+from allocator.catalog.keys import (
+    ADMISSION_KEYS,
+    ALLOCATION_KEYS,
+    GROUP_POLICY_KEY,
+    ISOLATE_KEY,
+    MODE_KEY,
+    USER_KEYS,
+)
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.model.untrusted import escaped
 from allocator.request.pod_annotations import HAMI_GPU_KEY, HAMI_NODE_KEY, mode_keys
@@ -15,7 +22,7 @@ MOST_KEYS: Final = 16  # compared, of those on one pod that look like ours
 MOST_WARNINGS: Final = 4
 _LONGEST: Final = 64  # characters of a key worth comparing; the longest of ours has 34
 _CLOSE: Final = 0.85  # difflib's ratio: one or two wrong letters
-_OTHERS: Final = frozenset({HAMI_NODE_KEY, HAMI_GPU_KEY, "volcano.sh/vgpu-podgroup-policy"})
+_OTHERS: Final = frozenset({HAMI_NODE_KEY, HAMI_GPU_KEY, GROUP_POLICY_KEY})
 
 
 @lru_cache(maxsize=8)

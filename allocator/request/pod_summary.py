@@ -6,13 +6,10 @@ from typing import Final
 
 import msgspec
 
-from allocator.catalog.keys import ASSIGNMENT_KEY
+from allocator.catalog.keys import ASSIGNMENT_KEY, POD_GROUP_KEYS
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.model.untrusted import is_safe_name
 from allocator.request.pod_fields import NodeNameSpec, PodPhase
-
-# Volcano's names for a pod's PodGroup.
-_GROUP_KEYS: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 
 
 class _Metadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -82,7 +79,7 @@ def pod_summary(raw: bytes) -> PodSummary:
         over=pod.status.over,
         extended=_extended_resources((*spec.containers, *(spec.init_containers or ()))),
         assignment_json=annotations.get(ASSIGNMENT_KEY, ""),
-        group=next(filter(is_safe_name, (annotations.get(key, "") for key in _GROUP_KEYS)), ""),
+        group=next(filter(is_safe_name, (annotations.get(key, "") for key in POD_GROUP_KEYS)), ""),
     )
 
 

@@ -1,14 +1,16 @@
 """Volcano's list of devices, ``volcano.sh/vgpu-ids-new``: what a scheduler picked for a pod.
 
 ``;`` separates containers, ``:`` ends a device, which is ``uuid,NVIDIA,memory,cores``; a MIG slot
-may follow the uuid as ``[group-position]``. To us the list is only a preference, so one with any
-defect counts as none.
+may follow the uuid as ``[group-position]``. To us the list is a preference, so one with any defect
+counts as none. It binds us only where a hard policy of the scheduler made it.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
+
+from allocator.catalog.keys import GROUP_POLICY_KEY, POD_GROUP_KEYS
 
 LIST_ANNOTATION: Final = "volcano.sh/vgpu-ids-new"
 LIST_NODE_ANNOTATION: Final = "volcano.sh/vgpu-node"  # the node that the list was made for
@@ -46,6 +48,17 @@ def listed_positions(text: str) -> tuple[tuple[str, str], ...]:
     """Return GPU and position of each device in a list that names a MIG position."""
     devices = (device for part in parse_device_list(text) for device in part)
     return tuple((device.uuid, device.position) for device in devices if device.position)
+
+
+def list_is_binding(annotations: Mapping[str, str]) -> bool:
+    """Say whether a pod with *annotations* may have no GPU but those that Volcano listed for it.
+
+    By its policy ``spread`` no two pods of a PodGroup share a GPU. Volcano reads that value
+    exactly, and only on pods of a PodGroup. It knows where the other pods are; we do not.
+    """
+    if annotations.get(GROUP_POLICY_KEY) != "spread":
+        return False
+    return any(annotations.get(key) for key in POD_GROUP_KEYS)
 
 
 def parse_device_list(text: str) -> tuple[tuple[ListedDevice, ...], ...]:

@@ -17,7 +17,12 @@ from allocator.model.request import PodRequest
 from allocator.model.untrusted import quote
 from allocator.request.admitted import admitted_request
 from allocator.request.parse import parse_request
-from allocator.volcano.device_list import LIST_ANNOTATION, listed_positions, listed_uuids
+from allocator.volcano.device_list import (
+    LIST_ANNOTATION,
+    list_is_binding,
+    listed_positions,
+    listed_uuids,
+)
 from webhook.admission.context import AdmissionContext
 from webhook.review.admission_review import Refusal
 from webhook.review.binding_schema import BindingReview, LivePod, UnreadablePodError
@@ -121,6 +126,7 @@ def _bind_request(
             request=admitted.request,
             mode=admitted.mode,
             gpus=listed_uuids(listed),
+            only_picked=list_is_binding(present),
             positions=listed_positions(listed),
         ),
     )

@@ -173,6 +173,38 @@ def test_a_scheduler_wishes_on_the_binding_or_the_pod() -> None:
     assert wish(ASKING, SOFT).wanted.gpus == ()
 
 
+POLICY = "volcano.sh/vgpu-podgroup-policy"
+GROUP, OTHER_GROUP = "scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name"
+
+
+@pytest.mark.parametrize(
+    ("annotations", "binding_list"),
+    [
+        ({POLICY: "spread", GROUP: "g"}, True),
+        ({POLICY: "spread", OTHER_GROUP: "g"}, True),
+        ({POLICY: "spread", GROUP: "", OTHER_GROUP: "g"}, True),
+        ({POLICY: "spread"}, False),
+        ({POLICY: "spread", GROUP: ""}, False),
+        ({POLICY: "Spread", GROUP: "g"}, False),
+        ({POLICY: " spread", GROUP: "g"}, False),
+        ({POLICY: "binpack", GROUP: "g"}, False),
+        ({POLICY: "", GROUP: "g"}, False),
+        ({POLICY: "spread,spread", GROUP: "g"}, False),
+        ({POLICY: "spread\x00", GROUP: "g"}, False),
+        ({GROUP: "g"}, False),
+    ],
+)
+def test_a_list_made_by_a_hard_policy_binds(
+    annotations: dict[str, str], binding_list: bool
+) -> None:
+    """Volcano spreads pods of a PodGroup that say so, exactly; elsewhere its list is a wish."""
+    written = pod(container(limits={NUMBER: 1, MEMORY: 3000}), annotations=annotations)
+
+    found = wish(written, SOFT, **{IDS: "GPU-a,NVIDIA,1,0:"})
+
+    assert found.wanted.only_picked is binding_list
+
+
 def test_a_soft_share_is_told_in_full() -> None:
     """Volcano's six are finished, and every variable that the pod injects has its annotation."""
     after = result(pod(TWO), SOFT, brought={MODE: "mig", f"{OWN}forged": "1"})
