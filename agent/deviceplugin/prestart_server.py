@@ -269,6 +269,8 @@ class PreStart:
                     share, min(slots), container_edits.visible_value(edits.shown)
                 )
                 return edits
+            case Mode.HAMI_CORE if share.bare:
+                return container_edits.whole_edits(share)
             case Mode.HAMI_CORE:
                 if not share.has_mounts and self.services.slots.lacks_mounts(slots):
                     raise NotYetError(

@@ -7,6 +7,8 @@ from agent.node.pods import NodePod, PodContainer
 from agent.share import NotYetError, Owner, Share
 from allocator.model.allocation import Entry, Grant
 from allocator.model.board import Placement
+from allocator.model.request import Mode
+from allocator.model.units import WHOLE_GPU
 from allocator.model.untrusted import quote
 
 
@@ -74,10 +76,36 @@ def share_of(
         )
     if missing := _missing_gpus(grants, devices):
         raise NotYetError(f"GPU {quote(missing[0])} is no longer on this node")
-    return _share(pod, container, _by_pci_address(grants, devices))
+    share = _share(pod, container, _by_pci_address(grants, devices), devices=devices)
+    soft = any(grant.mode is Mode.HAMI_CORE for grant in grants)
+    if unguarded and soft and not share.bare and not container.limited:
+        raise NotYetError(
+            f"container {quote(container.name)} of pod {_pod_name(pod)} has no variables that keep "
+            "it to its share, and its grant is not whole GPUs of this node that it may use without "
+            "the library; delete the pod so that it is recreated"
+        )
+    return share
 
 
-def _share(pod: NodePod, container: PodContainer, grants: tuple[Grant, ...]) -> Share:
+def _whole(grant: Grant, devices: Collection[Device]) -> bool:
+    """Say whether *grant* is all memory, as the driver lists it now, and all cores of a GPU."""
+    total = next((device.memory for device in devices if device.uuid == grant.gpu), None)
+    return (
+        grant.mode is Mode.HAMI_CORE
+        and total is not None
+        and grant.memory >= total
+        and grant.cores == WHOLE_GPU
+    )
+
+
+def _share(
+    pod: NodePod,
+    container: PodContainer,
+    grants: tuple[Grant, ...],
+    *,
+    devices: Collection[Device],
+) -> Share:
+    """Return the share; an annotation alone, which may change, never makes it bare."""
     owner = Owner(uid=pod.uid, namespace=pod.namespace, pod=pod.name, containers=(container.name,))
     return Share(
         owner=owner,
@@ -86,6 +114,9 @@ def _share(pod: NodePod, container: PodContainer, grants: tuple[Grant, ...]) -> 
         has_mounts=container.has_mounts,
         priority=container.priority,
         stage=container.stage,
+        bare=pod.library_off
+        and not container.has_mounts
+        and all(_whole(grant, devices) for grant in grants),
     )
 
 
@@ -118,7 +149,7 @@ def shares_of(
     Grants on GPUs that are gone are included.
     """
     return tuple(
-        _share(pod, container, _by_pci_address(each.grants, devices))
+        _share(pod, container, _by_pci_address(each.grants, devices), devices=devices)
         for entry in entries
         if (pod := pods.get(entry.uid)) is not None and not pod.ended
         for each in entry.containers

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from allocator.catalog.injection import REGIONS_VOLUME, key_in
-from allocator.catalog.keys import ASSIGNMENT_KEY
+from allocator.catalog.keys import ASSIGNMENT_KEY, LIBRARY_KEY, LIBRARY_OFF
 from allocator.model.request import Priority, Stage
 from allocator.request.pod_fields import (
     EnvVar,
@@ -33,6 +33,7 @@ from allocator.volcano.device_list import (
 
 _VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
 _PRIORITY: Final = "CUDA_TASK_PRIORITY"
+_CONTROL: Final = "CUDA_DISABLE_CONTROL"
 _REGION_MOUNT_PATH: Final = "/tmp/vgpu"
 _MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 _ALWAYS: Final = "Always"
@@ -99,6 +100,7 @@ class PodContainer:
     key: str  # its annotation prefix, as ``c0``
     injected: bool  # sees devices by our annotation alone
     has_mounts: bool  # admission mounted its region
+    limited: bool  # its own variables keep the library on, so no image can turn it off
     started: bool  # runs or ran
     completed: bool  # an init container that has succeeded
     running: bool
@@ -116,6 +118,7 @@ class NodePod:
     node: str
     ended: bool  # its phase is final
     recreated_here: bool  # by a DaemonSet, or by kubelet (a static pod)
+    library_off: bool  # its containers with whole GPUs want no library
     assignment: str  # annotation, as JSON, or empty
     volcano_devices: str  # Volcano's list of devices, if it is for this node, or empty
     hami_devices: str  # HAMi's, likewise
@@ -149,6 +152,7 @@ def parse_pod(raw: bytes) -> NodePod:
         node=spec.node_name,
         ended=status.over,
         recreated_here=_is_daemon_or_static(metadata),
+        library_off=annotations.get(LIBRARY_KEY) == LIBRARY_OFF,
         assignment=annotations.get(ASSIGNMENT_KEY, ""),
         volcano_devices=annotations.get(LIST_ANNOTATION, "")
         if annotations.get(LIST_NODE_ANNOTATION) == spec.node_name
@@ -200,6 +204,7 @@ def _pod_container(
             mount.name == REGIONS_VOLUME and mount.mount_path.rstrip("/") == _REGION_MOUNT_PATH
             for mount in container.volume_mounts or ()
         ),
+        limited=_CONTROL in env and env[_CONTROL].value == "false",
         started=running or ended is not None or bool(last and last.terminated),
         completed=position[0] == "i" and ended is not None and ended.exit_code == 0,
         running=running,

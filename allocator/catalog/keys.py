@@ -16,6 +16,9 @@ HINT_KEY: Final = f"{OWN}hint"  # the node that we have last nominated a pod to,
 NODE_POLICY_KEY: Final = f"{OWN}node-policy"
 GPU_POLICY_KEY: Final = f"{OWN}gpu-policy"
 ISOLATE_KEY: Final = f"{OWN}isolate"
+# "off": containers whose every grant is a whole GPU run without the interception library.
+LIBRARY_KEY: Final = f"{OWN}library"
+LIBRARY_OFF: Final = "off"
 PRIORITY_KEY: Final = f"{OWN}task-priority"
 # On a Node whose Volcano register shows less than the node has.
 REGISTER_KEY: Final = f"{OWN}register"
@@ -24,7 +27,15 @@ HIGH_KEY: Final = f"{OWN}high-priority"
 HIGH_ALLOWED: Final = "allow"
 # What a person may write on a pod under our prefix.
 USER_KEYS: Final = frozenset(
-    {MODE_KEY, PROFILE_KEY, ISOLATE_KEY, NODE_POLICY_KEY, GPU_POLICY_KEY, PRIORITY_KEY}
+    {
+        MODE_KEY,
+        PROFILE_KEY,
+        ISOLATE_KEY,
+        LIBRARY_KEY,
+        NODE_POLICY_KEY,
+        GPU_POLICY_KEY,
+        PRIORITY_KEY,
+    }
 )
 # What admission writes; forged ones are overwritten.
 ADMISSION_KEYS: Final = frozenset({DECISION_KEY, ASKED_KEY, MODE_SOURCE_KEY})

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Final
 
-from allocator.model.units import NO_CORES, CorePercent, MiB
+from allocator.model.units import NO_CORES, WHOLE_GPU, CorePercent, MiB
 from allocator.model.value import Value
 
 
@@ -70,6 +70,14 @@ class ContainerRequest(Value, frozen=True):
     def of_init(self) -> bool:
         """Say whether it is in ``spec.initContainers``."""
         return self.stage is not Stage.APP
+
+    @property
+    def whole(self) -> bool:
+        """Say whether it asks for whole GPUs: all memory and all cores of each.
+
+        An amount in MiB does not count: which GPU is found, and so its memory, is not known yet.
+        """
+        return self.memory is None and self.percent in {None, 100} and self.cores == WHOLE_GPU
 
     def memory_on(self, total: MiB) -> MiB:
         """Return the memory asked for on a GPU with *total* memory."""
@@ -179,6 +187,7 @@ class PodRequest(Value, frozen=True):
     # The vocabulary with the names and units of the cluster; None: those of the catalogue.
     configured: Vocabulary | None = None
     mode_key: str | None = None  # the annotation that names the mode, if one does
+    library_off: bool = False  # containers with whole GPUs run without the interception library
 
     @property
     def named_mode(self) -> Mode | None:
@@ -200,6 +209,7 @@ class PodRequest(Value, frozen=True):
             join(filters.not_models),
             join(filters.uuids),
             join(filters.not_uuids),
+            *(("library off",) if self.library_off else ()),
         )
 
 

@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Final
 
 from allocator.catalog.boards import MODELS, bare_name
-from allocator.catalog.keys import MODE_KEY, PROFILE_KEY
+from allocator.catalog.keys import LIBRARY_KEY, MODE_KEY, PROFILE_KEY
 from allocator.mig.profiles import ProfileCapacity, profiles_of
 from allocator.model.decision import Finding, Reason
 from allocator.model.gpu import GpuKind
@@ -144,6 +144,8 @@ def _no_mode(request: PodRequest, accepted: Offers) -> Finding:
     names, key = vocabulary_of(request), PROFILE_KEY if request.profile else _mode_key(request)
     others = " or ".join(sorted({kind.mode for kind in accepted}))
     remedy = f"use {others}, or remove {key}" if key else f"set {MODE_KEY} to {others}"
+    if request.library_off:
+        remedy = f"remove {LIBRARY_KEY}"
     if names.mode is not None:  # its resources go with no other mode
         remedy = f"ask for {names.slot} and its memory in MiB instead of {names.memory}"
     return Finding(

@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
+from allocator.catalog.keys import LIBRARY_KEY
 from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
 from allocator.model.decision import Finding, Findings, Reason, all_findings, findings_of
-from allocator.model.request import MOST_CONTAINERS, ContainerRequest, PodRequest
+from allocator.model.request import MOST_CONTAINERS, ContainerRequest, Mode, PodRequest
 from allocator.request.containers import (
     MOST_FINDINGS,
     ContainerSpec,
@@ -14,7 +15,11 @@ from allocator.request.containers import (
     container_request,
 )
 from allocator.request.fast_path import parse_common
-from allocator.request.pod_annotations import annotation_request, fill_policies
+from allocator.request.pod_annotations import (
+    annotation_request,
+    fill_policies,
+    library_off,
+)
 from allocator.request.resource_names import ResourceName, resource_names
 
 
@@ -75,16 +80,20 @@ def _pod(
         return all_findings(findings[:MOST_FINDINGS])
     if len(asking) > MOST_CONTAINERS:
         return Findings(_too_many_containers(len(asking)))
+    off = library_off(annotations, named, asking, vocabulary=vocabulary)
+    if isinstance(off, Finding):
+        return Findings(off)
     return PodRequest(
         vocabulary=vocabulary.name,
         containers=tuple(asking),
-        mode=named.mode,
+        mode=Mode.HAMI_CORE if off else named.mode,
         profile=named.profile,
         filters=named.filters,
         fill_policies=policies,
         priority=named.priority,
         configured=None if vocabulary in VOCABULARIES else vocabulary,
-        mode_key=named.mode_key,
+        mode_key=LIBRARY_KEY if off else named.mode_key,
+        library_off=off,
     )
 
 

@@ -1,13 +1,15 @@
 """Mode, MIG profile, GPU filters, priority and policies named on the pod."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
 from allocator.catalog.keys import (
     GPU_POLICY_KEY,
+    LIBRARY_KEY,
+    LIBRARY_OFF,
     MODE_KEY,
     NODE_POLICY_KEY,
     PRIORITY_KEY,
@@ -17,6 +19,7 @@ from allocator.catalog.vocabularies import VOLCANO, Vocabulary
 from allocator.model.decision import Finding, Findings, Reason, all_findings
 from allocator.model.request import (
     ANY_FILL_POLICY,
+    ContainerRequest,
     FillPolicies,
     FillPolicy,
     Filters,
@@ -235,6 +238,44 @@ def _items(
         what = f"{key} {quote(text)} has {number} items"
         return _finding(key, what, f"name at most {MOST_ITEMS}")
     return items
+
+
+def library_off(
+    annotations: Mapping[str, str],
+    named: AnnotationRequest,
+    asking: Sequence[ContainerRequest],
+    *,
+    vocabulary: Vocabulary,
+) -> bool | Finding:
+    """Say whether the library is off in a pod that names *named*, or what is wrong with that.
+
+    A mode that the vocabulary brings, rather than a person names, gives way.
+    """
+    text = annotations.get(LIBRARY_KEY)
+    if text is None:
+        return False
+    if text != LIBRARY_OFF:
+        what = f"{LIBRARY_KEY} {quote(text)} is not {LIBRARY_OFF}"
+        return _finding(LIBRARY_KEY, what, f'set it to "{LIBRARY_OFF}", or remove it')
+    mode, key = named.mode, PROFILE_KEY if named.profile is not None else named.mode_key
+    if mode is not None and mode is not Mode.HAMI_CORE and mode is not vocabulary.mode:
+        what = f"{LIBRARY_KEY} {LIBRARY_OFF} needs mode hami-core, but the mode is {mode}"
+        remedy = f"remove {LIBRARY_KEY}, or remove {key}"
+        return _finding(LIBRARY_KEY, what, remedy, reason=Reason.CONFLICTING)
+    if not any(container.whole for container in asking):
+        what = f"{LIBRARY_KEY} {LIBRARY_OFF} needs a container that gets whole GPUs, and none does"
+        return _finding(LIBRARY_KEY, what, _whole_remedy(vocabulary), reason=Reason.CONFLICTING)
+    return True
+
+
+def _whole_remedy(vocabulary: Vocabulary) -> str:
+    """Return how a container asks for a whole GPU in the resources of *vocabulary*."""
+    if vocabulary.whole:
+        return f"ask for {vocabulary.count} alone, or remove {LIBRARY_KEY}"
+    return (
+        f"ask for all memory (remove {vocabulary.memory}) and {vocabulary.cores}: 100, "
+        f"or remove {LIBRARY_KEY}"
+    )
 
 
 def _finding(key: str, what: str, remedy: str, *, reason: Reason = Reason.MALFORMED) -> Finding:

@@ -76,6 +76,14 @@ class Rewrite(Value, frozen=True):
             return Column.OPEN
         return _COLUMN_OF[self.choice.mode]
 
+    def _column_of(self, container: ContainerRequest) -> Column:
+        """Return how one asking container is treated: a whole GPU may go without the library.
+
+        The agent checks against the ledger that the container really got whole GPUs.
+        """
+        bare = self.request.library_off and container.whole and self.column is Column.HAMI_CORE
+        return Column.MEMORY_ONLY if bare else self.column
+
     def _mounts_library(self, column: Column) -> bool:
         """Say whether the webhook mounts the library, or leaves it to the agent.
 
@@ -88,8 +96,7 @@ class Rewrite(Value, frozen=True):
 
     def intent(self, asked: str, digest: str) -> tuple[Intent, list[Finding]]:
         """Return the intended change and all that forbids it; *asked* is encoded."""
-        column = self.column
-        mounting = self._mounts_library(column)
+        limited = False
         asking = {container.name: container for container in self.request.containers}
         keys = keys_of(ref for ref in self.container_refs if ref.container.name in asking)
         findings = self._pod_findings()
@@ -100,8 +107,10 @@ class Rewrite(Value, frozen=True):
             if container is None:
                 subject, change = tenant_checks.CheckedContainer(ref, Column.VOID), blind(ref)
             else:
-                key = keys[container.name]
-                subject = self._subject(ref, container, column=column, key=key)
+                column = self._column_of(container)
+                mounting = self._mounts_library(column)
+                limited = limited or mounting
+                subject = self._subject(ref, container, column=column, key=keys[container.name])
                 change = self._change(container, subject, mounting=mounting)
             findings += tenant_checks.container(subject)
             if refusing:
@@ -110,7 +119,7 @@ class Rewrite(Value, frozen=True):
                 changes.append(change)
         intent = Intent(
             annotations=self._annotations(asked, digest),
-            volumes=self._volumes() if mounting else (),
+            volumes=self._volumes() if limited else (),
             containers=tuple(changes),
             scheduler=self._scheduler(),
         )
@@ -128,6 +137,7 @@ class Rewrite(Value, frozen=True):
             *tenant_checks.placement(self.pod),
             *tenant_checks.volumes(self.pod, self.settings.host_root),
             *tenant_checks.priority(self.request.priority, allowed=self.high_priority),
+            *tenant_checks.library(self.request, self.column),
         ]
 
     def _subject(

@@ -12,6 +12,8 @@ from allocator.catalog.keys import (
     HIGH_ALLOWED,
     HIGH_KEY,
     HINT_KEY,
+    LIBRARY_KEY,
+    LIBRARY_OFF,
     PRIORITY_KEY,
     SERVED_BY_KEY,
     USER_KEYS,
@@ -24,7 +26,7 @@ from allocator.catalog.reserved_paths import (
 )
 from allocator.catalog.vocabularies import OWN
 from allocator.model.decision import Finding, Reason
-from allocator.model.request import Priority
+from allocator.model.request import PodRequest, Priority
 from allocator.model.untrusted import escaped
 from allocator.model.value import Value
 from allocator.request.annotation_keys import MOST_KEYS, closest_key
@@ -94,6 +96,19 @@ def priority(asked: Priority, *, allowed: bool) -> Iterator[Finding]:
             "does not allow",
             remedy=f"remove it, or ask an administrator to annotate the namespace with "
             f"{HIGH_KEY}={HIGH_ALLOWED}",
+        )
+
+
+def library(request: PodRequest, column: Column) -> Iterator[Finding]:
+    """Find the wish for no library where another device plugin brings one to every container."""
+    if request.library_off and column is Column.UPSTREAM:
+        yield Finding(
+            reason=Reason.CONFLICTING,
+            place="pod",
+            field=f'metadata.annotations["{LIBRARY_KEY}"]',
+            what=f"{LIBRARY_KEY} {LIBRARY_OFF} needs our agent on the nodes, but another device "
+            "plugin serves this cluster",
+            remedy=f"remove {LIBRARY_KEY}",
         )
 
 

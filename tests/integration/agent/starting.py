@@ -39,6 +39,7 @@ class Ledger:
     lingering: set[str] = field(default_factory=set)
     told: list[Event] = field(default_factory=list)
     asked: int = 0
+    bare: bool = False  # whether shares are whole GPUs of pods that want no library
     mounting: bool = True  # whether admission mounts what a share needs
     made: list[tuple[str, Placement]] = field(default_factory=list)
     regions: RegionProvider | None = None  # real ones, where a test wants them
@@ -60,7 +61,13 @@ class Ledger:
                     pod=owner.pod,
                     containers=(container,),
                 )
-                return Share(owner=sole, grants=grants, key="c0", has_mounts=self.mounting)
+                return Share(
+                    owner=sole,
+                    grants=grants,
+                    key="c0",
+                    has_mounts=self.mounting,
+                    bare=self.bare,
+                )
         raise NotYetError(f"{owner.pod} has no entry in the ledger")
 
     async def hold(self, uid: str) -> None:

@@ -33,6 +33,40 @@ def test_a_start_hands_the_slot_its_share() -> None:
     on(act)
 
 
+def test_a_bare_start_brings_no_library() -> None:
+    """Its edits show the GPU and neither mount nor limit anything."""
+
+    async def act(site: Site) -> None:
+        site.ledger.bare = True
+        site.ledger.promise("uid-1", "train-0", soft_grant(15360, 100, gpu="GPU-7"))
+
+        held = await site.kubelet.admit("uid-1", "train-0")
+        assert await site.kubelet.run(held) == 0
+
+        (slot,) = held.slots
+        assert "NVIDIA_VISIBLE_DEVICES=GPU-7" in edits(site, slot)["env"]
+        assert "CUDA_" not in str(edits(site, slot)["env"])
+        assert not edits(site, slot).get("mounts")
+
+    on(act)
+
+
+def test_without_cdi_a_bare_start_mounts_nothing() -> None:
+    """Allocate named the mounts before anybody knew; they lead nowhere."""
+
+    async def act(site: Site) -> None:
+        site.ledger.bare, site.ledger.mounting = True, False
+        site.ledger.promise("uid-1", "train-0", soft_grant(15360, 100, gpu="GPU-7"))
+
+        held = await site.kubelet.admit("uid-1", "train-0")
+        assert await site.kubelet.run(held) == 0
+
+        (slot,) = held.slots
+        assert set(links(site, slot).values()) == {"/dev/null"}
+
+    on(act, cdi=False)
+
+
 def test_two_devices_are_handed_out_by_one_slot() -> None:
     """A container with two slots gets one CDI device that carries both grants."""
 

@@ -1,6 +1,7 @@
 """Inspection: which processes stand behind a region's slots, also those that are on no GPU."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -126,3 +127,12 @@ def test_two_gpus_are_told_apart_by_their_names(tmp_path: Path) -> None:
         OTHER: 0,
     }
     assert [v.kind for v in found.violations if v.kind is not ViolationKind.LIMITS] == []
+
+
+def test_a_container_without_the_library_is_no_violation(tmp_path: Path) -> None:
+    """One with whole GPUs may run without a region; nothing is missing then."""
+    bare = replace(share(soft_grant(15360, 100, gpu=GPU)), bare=True)
+
+    found = inspector(tmp_path).inspect([], site(bare))
+
+    assert (found.violations, found.faults, found.counts) == ((), 0, ())
