@@ -30,7 +30,9 @@ from agent.region.region_files import FILE, RegionFiles, RegionReading, limits_o
 from agent.region.seed import Limit, Write, flag_writes, limit_corrections, node_pid_writes
 from agent.share import Share
 
-CENSUS_PAUSE_FACTOR: Final = 100.0  # pause after a walk of all processes, in lengths of the walk
+# Pause after a walk of all processes, in lengths of the walk. Its length is processor time: on a
+# busy node the walk itself waits, and a container's compute limit waits for the walk.
+CENSUS_PAUSE_FACTOR: Final = 100.0
 MOST_CLOCK_SKEW: Final = 60  # seconds that the time of a last kernel may lie ahead
 REGION_MOUNT: Final = "/tmp/vgpu"  # the region directory as containers see it
 _MIB: Final = 1024 * 1024
@@ -90,12 +92,17 @@ class Inspector:
         *,
         now: Callable[[], float] = time.time,
         ticks: Callable[[], float] = time.monotonic,
+        cpu_seconds: Callable[[], float] = time.thread_time,
     ) -> None:
-        """Inspect nothing yet; *now* returns Unix seconds, *ticks* monotonic seconds."""
+        """Inspect nothing yet; *now* returns Unix seconds, *ticks* monotonic seconds.
+
+        *cpu_seconds* returns the processor time of the calling thread.
+        """
         self._regions = regions
         self._processes = processes
         self._now = now
         self._ticks = ticks
+        self._cpu_seconds = cpu_seconds
         self._lock = Lock()
         self._next_census_at = 0.0
         self._ended: frozenset[tuple[str, int, int]] = frozenset()
@@ -203,17 +210,17 @@ class Inspector:
             for slot in opened.region.slots
             if not slot.node_pid and slot.pid not in node_pids[opened.container]
         }
-        began = self._ticks()
-        if not unknown or began < self._next_census_at:
+        if not unknown or self._ticks() < self._next_census_at:
             return
+        began = self._cpu_seconds()
         shares = by_pod(node.shares)
         for resident in self._processes.pod_processes():
             _note_process(resident, node.pods, shares, node_pids=node_pids)
         self._ended = frozenset(
             key for key, container in unknown.items() if key[2] not in node_pids[container]
         )
-        ended = self._ticks()
-        self._next_census_at = ended + CENSUS_PAUSE_FACTOR * (ended - began)
+        pause = CENSUS_PAUSE_FACTOR * (self._cpu_seconds() - began)
+        self._next_census_at = self._ticks() + pause
 
     def _live_slots(self, opened: _OpenRegion, node_pids: NodePids) -> frozenset[int]:
         """Return the indexes of the slots whose processes are alive, or may be."""
