@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
-from allocator.catalog.keys import LIBRARY_KEY
 from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
 from allocator.model.decision import Finding, Findings, Reason, all_findings, findings_of
 from allocator.model.request import MOST_CONTAINERS, ContainerRequest, Mode, PodRequest
@@ -92,7 +91,7 @@ def _pod(
         fill_policies=policies,
         priority=named.priority,
         configured=None if vocabulary in VOCABULARIES else vocabulary,
-        mode_key=LIBRARY_KEY if off else named.mode_key,
+        mode_key=named.mode_key,
         library_off=off,
     )
 

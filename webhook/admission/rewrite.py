@@ -81,7 +81,7 @@ class Rewrite(Value, frozen=True):
 
         The agent checks against the ledger that the container really got whole GPUs.
         """
-        bare = self.request.library_off and container.whole and self.column is Column.HAMI_CORE
+        bare = self.request.library_off and container.whole
         return Column.MEMORY_ONLY if bare else self.column
 
     def _mounts_library(self, column: Column) -> bool:

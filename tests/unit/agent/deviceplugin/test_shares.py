@@ -76,6 +76,11 @@ def test_an_annotation_added_later_lifts_nothing() -> None:
     assert not share(found, soft_grant(3000), unguarded=True).bare
 
 
+def test_an_annotation_added_later_takes_no_library_from_a_whole_gpu() -> None:
+    """What admission mounted and wrote stays as one."""
+    assert not share(bound({MODE: "hami-core"}, later="off"), WHOLE).bare
+
+
 def test_an_annotation_removed_later_brings_the_library_back() -> None:
     """Without CDI its variables are missing, so it cannot start."""
     found = bound({LIBRARY: "off"}, later=None)

@@ -89,6 +89,13 @@ def refused(request: PodRequest, offers: Mapping[GpuKind, int] = BOTH) -> Findin
             id="mode",
         ),
         pytest.param(
+            msgspec.structs.replace(pod(ask(), mode=SOFT), library_off=True),
+            fleet((A100_40, MIG)),
+            Reason.MODE_UNAVAILABLE,
+            'pod: mode "hami-core" is not available here; remove vgpu-admission.io/library',
+            id="mode-without-the-library",
+        ),
+        pytest.param(
             pod(ask(), profile="9g.99gb"),
             fleet((A30, MIG)),
             Reason.NO_GEOMETRY,

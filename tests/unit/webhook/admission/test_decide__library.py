@@ -74,20 +74,21 @@ def test_the_mode_is_hami_core() -> None:
     assert outcome.choice.mode is Mode.HAMI_CORE
 
 
-def test_the_other_containers_keep_the_library() -> None:
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["whole-first", "whole-last"])
+def test_the_other_containers_keep_the_library(order: tuple[int, int]) -> None:
     """They share their GPUs with other pods."""
-    written = pod(container(limits=WHOLE), container("side", SLICE), annotations=OFF)
+    whole_one, side_one = container("whole", WHOLE), container("side", SLICE)
+    both = [(whole_one, side_one)[place] for place in order]
 
-    found = admitted(received(written), UNKNOWN)
+    found = admitted(received(pod(*both, annotations=OFF)), UNKNOWN)
 
-    plain = admitted(
-        received(pod(container(), container("side", SLICE), annotations={MODE: "hami-core"})),
-        UNKNOWN,
-    )
-    whole, side = found["spec"]["containers"]
-    assert "volumeMounts" not in whole
-    assert side["volumeMounts"] == plain["spec"]["containers"][1]["volumeMounts"]
+    plain = admitted(received(pod(*both, annotations={MODE: "hami-core"})), UNKNOWN)
+    mounts = {each["name"]: each.get("volumeMounts") for each in found["spec"]["containers"]}
+    usual = {each["name"]: each.get("volumeMounts") for each in plain["spec"]["containers"]}
+    side = f"metadata.annotations['vgpu-admission.io/c{order.index(1)}.visible']"
+    assert mounts == {"whole": None, "side": usual["side"]}
     assert variables(found, "side") == variables(plain, "side")
+    assert variables(found, "side")["NVIDIA_VISIBLE_DEVICES"] == side
     assert found["spec"]["volumes"] == plain["spec"]["volumes"]
 
 
