@@ -119,6 +119,14 @@ class ScoreWeights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
+# Labels that a pod must all have. Without a label it would be every pod.
+LabelRule = Annotated[
+    dict[
+        Annotated[str, msgspec.Meta(min_length=1, max_length=317)],  # prefix, slash, name
+        Annotated[str, msgspec.Meta(max_length=63)],
+    ],
+    msgspec.Meta(min_length=1, max_length=16),
+]
 
 
 class Settings(
@@ -138,6 +146,7 @@ class Settings(
     default_mode: Mode = Mode.HAMI_CORE
     volcano_mode: VolcanoMode = VolcanoMode.OPEN
     volcano_schedulers: tuple[Name, ...] = ("volcano",)
+    gpu_exclusive_rules: Annotated[tuple[LabelRule, ...], msgspec.Meta(max_length=64)] = ()
     volcano_register: bool = False
     volcano_metrics: bool = False
     plugin_metrics: bool = True

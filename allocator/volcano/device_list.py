@@ -50,12 +50,19 @@ def listed_positions(text: str) -> tuple[tuple[str, str], ...]:
     return tuple((device.uuid, device.position) for device in devices if device.position)
 
 
-def list_is_binding(annotations: Mapping[str, str]) -> bool:
-    """Say whether a pod with *annotations* may have no GPU but those that Volcano listed for it.
+def list_is_binding(
+    annotations: Mapping[str, str],
+    labels: Mapping[str, str],
+    exclusive_rules: Sequence[Mapping[str, str]],
+) -> bool:
+    """Say whether a pod may have no GPU but those that Volcano listed for it.
 
     By its policy ``spread`` no two pods of a PodGroup share a GPU. Volcano reads that value
-    exactly, and only on pods of a PodGroup. It knows where the other pods are; we do not.
+    exactly, and only on pods of a PodGroup. By *exclusive_rules*, its ``GPUExclusiveRules``, no two
+    pods that have all labels of one rule share a GPU. It knows where the other pods are; we do not.
     """
+    if any(rule.items() <= labels.items() for rule in exclusive_rules):
+        return True
     if annotations.get(GROUP_POLICY_KEY) != "spread":
         return False
     return any(annotations.get(key) for key in POD_GROUP_KEYS)

@@ -10,7 +10,7 @@ from collections import defaultdict
 from tests.cluster.api import Json, wait_for
 from tests.install.conftest import INSTALL
 from tests.install.one_node import NODE, OneNode
-from tests.install.person import TEAM, WITHIN, Person
+from tests.install.person import TEAM, WITHIN, Person, blocks
 
 KUSTOMIZATION = "manifests/mine/kustomization.yaml"
 
@@ -130,21 +130,48 @@ def test_its_end_frees_the_gpu(someone: Person) -> None:
     wait_for(lambda: not entries(cluster), within=WITHIN)
 
 
+def running(someone: Person, name: str) -> str:
+    """Return the id of a pod's container."""
+    status = someone.cluster.get("pod", "-n", TEAM, name)["status"]
+    return str(status["containerStatuses"][0]["containerID"])
+
+
+def upgrade(someone: Person, old: str, new: str) -> None:
+    """Set another tag and paste all commands of the page about upgrading."""
+    file = someone.checkout / KUSTOMIZATION
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+    for commands in blocks("docs/upgrade.md", "# Upgrading"):
+        someone.paste(commands, folder="manifests/mine")
+    wait_for(
+        lambda: {image.rpartition(":")[2] for image in images(someone.cluster)} == {new},
+        within=WITHIN,
+    )
+
+
 def test_an_upgrade_keeps_what_runs(someone: Person) -> None:
     """The second release replaces every container of ours; a pod that runs goes on."""
-    cluster = someone.cluster
     someone.run("before")
-    before = cluster.get("pod", "-n", TEAM, "before")["status"]["containerStatuses"][0]
-    file = someone.checkout / KUSTOMIZATION
-    file.write_text(file.read_text().replace("0.1.0", "0.1.1"))
+    before = running(someone, "before")
 
-    someone.paste("kubectl apply -k manifests/mine")
-    for commands in (INSTALL[3], INSTALL[4]):
-        someone.paste("\n".join(line for line in commands.splitlines() if "rollout" in line))
+    upgrade(someone, "0.1.0", "0.1.1")
 
     someone.run("after")
-    after = cluster.get("pod", "-n", TEAM, "before")["status"]["containerStatuses"][0]
-    assert after["containerID"] == before["containerID"]
-    wait_for(
-        lambda: {image.rpartition(":")[2] for image in images(cluster)} == {"0.1.1"}, within=WITHIN
-    )
+    assert running(someone, "before") == before
+
+
+def test_going_back_keeps_what_runs(someone: Person) -> None:
+    """The former release reads what the second one wrote, and the next upgrade goes on."""
+    before, after = running(someone, "before"), running(someone, "after")
+
+    upgrade(someone, "0.1.1", "0.1.0")
+    someone.run("back")
+    upgrade(someone, "0.1.0", "0.1.1")
+
+    assert (running(someone, "before"), running(someone, "after")) == (before, after)
+    assert {entry["pod"]["name"] for entry in entries(someone.cluster)} == {
+        "before",
+        "after",
+        "back",
+    }

@@ -126,7 +126,7 @@ def _bind_request(
             request=admitted.request,
             mode=admitted.mode,
             gpus=listed_uuids(listed),
-            only_picked=list_is_binding(present),
+            only_picked=list_is_binding(present, live.labels, context.settings.gpu_exclusive_rules),
             positions=listed_positions(listed),
         ),
     )

@@ -1,5 +1,6 @@
 """Reviews of Bindings, and the live pods that they are about."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -77,6 +78,7 @@ class LivePod:
 
     pod: Pod
     uid: str
+    labels: Mapping[str, str]
     node: str
     gated: bool
     deleting: bool
@@ -131,6 +133,7 @@ def live_pod(raw: bytes) -> LivePod:
     return LivePod(
         pod=pod,
         uid=live.metadata.uid,
+        labels=live.metadata.labels or {},
         node=live.spec.node_name,
         gated=bool(live.spec.scheduling_gates),
         deleting=live.metadata.deletion_timestamp is not None,

@@ -117,9 +117,10 @@ class SchedulingGate(msgspec.Struct, frozen=True, gc=False):
 
 
 class StoredMetadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """Which pod it is, and whether it is being deleted."""
+    """Which pod it is, its labels, and whether it is being deleted."""
 
     uid: str
+    labels: dict[str, str] | None = None
     deletion_timestamp: str | None = None
 
 

@@ -57,6 +57,18 @@ def test_what_is_said_is_taken() -> None:
         pytest.param("hostRoot: /usr/local/vgpu/vgpu", ["/usr/local/vgpu"], id="in-the-default"),
         pytest.param(f"hostRoot: /{'v' * 200}/vgpu", ["hostRoot"], id="long"),
         pytest.param("hostRoot: [/opt/vgpu]", ["hostRoot"], id="list"),
+        pytest.param("gpuExclusiveRules: [{}]", ["gpuExclusiveRules[0]"], id="rule-of-all-pods"),
+        pytest.param("gpuExclusiveRules: {a: b}", ["gpuExclusiveRules"], id="rule-not-listed"),
+        pytest.param("gpuExclusiveRules: [a]", ["gpuExclusiveRules[0]"], id="rule-of-text"),
+        pytest.param("gpuExclusiveRules: [{a: 1}]", ["gpuExclusiveRules[0]"], id="label-not-text"),
+        pytest.param("gpuExclusiveRules: [{a: [b]}]", ["gpuExclusiveRules[0]"], id="label-list"),
+        pytest.param("gpuExclusiveRules: [{'': b}]", ["gpuExclusiveRules[0]"], id="label-no-name"),
+        pytest.param(
+            f"gpuExclusiveRules: [{{a: {'b' * 64}}}]", ["gpuExclusiveRules[0]"], id="label-long"
+        ),
+        pytest.param(
+            f"gpuExclusiveRules: [{', '.join(['{a: b}'] * 65)}]", ["64"], id="rules-without-end"
+        ),
         pytest.param("x" * (LARGEST + 1), [str(LARGEST)], id="too-long"),
         pytest.param("a: &a [1]\nb: *a\nfleet: open", ["unknown field"], id="anchors"),
     ],

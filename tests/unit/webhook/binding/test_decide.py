@@ -205,6 +205,35 @@ def test_a_list_made_by_a_hard_policy_binds(
     assert found.wanted.only_picked is binding_list
 
 
+@pytest.mark.parametrize(
+    ("labels", "rules", "binding_list"),
+    [
+        ({"app": "a"}, ({"app": "a"},), True),
+        ({"app": "a", "team": "x"}, ({"app": "b"}, {"app": "a"}), True),
+        ({"app": "a", "team": "x"}, ({"app": "a", "team": "x"},), True),
+        ({"app": "a"}, ({"app": "a", "team": "x"},), False),
+        ({"app": "a"}, ({"app": "A"},), False),
+        ({"app": "a"}, ({"app": ""},), False),
+        ({}, ({"app": ""},), False),
+        ({"app": ""}, ({"app": ""},), True),
+        ({"app": "a"}, (), False),
+    ],
+)
+def test_a_list_made_by_an_exclusive_rule_binds(
+    labels: dict[str, str], rules: tuple[dict[str, str], ...], binding_list: bool
+) -> None:
+    """A pod that has all labels of a rule shares no GPU with another of that rule."""
+    view = around(SOFT, gpu_exclusive_rules=rules)
+    stored = admitted(received(ASKING), view)
+    stored["metadata"]["labels"] = labels
+    brought = binding(annotations={IDS: "GPU-a,NVIDIA,1,0:"})
+
+    found = judge(bound(brought), live(stored), view)
+
+    assert isinstance(found, BindRequest)
+    assert found.wanted.only_picked is binding_list
+
+
 def test_a_soft_share_is_told_in_full() -> None:
     """Volcano's six are finished, and every variable that the pod injects has its annotation."""
     after = result(pod(TWO), SOFT, brought={MODE: "mig", f"{OWN}forged": "1"})
