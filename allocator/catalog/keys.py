@@ -25,6 +25,9 @@ REGISTER_KEY: Final = f"{OWN}register"
 # On a namespace: its pods may use priority high, which holds back the kernels of others.
 HIGH_KEY: Final = f"{OWN}high-priority"
 HIGH_ALLOWED: Final = "allow"
+# On a namespace: which mode wins where several can serve, and the weakest mode that is admitted.
+PREFER_KEY: Final = f"{OWN}prefer"
+MIN_ISOLATION_KEY: Final = f"{OWN}min-isolation"
 # What a person may write on a pod under our prefix.
 USER_KEYS: Final = frozenset(
     {

@@ -30,6 +30,7 @@ class Reason(StrEnum):
     EPHEMERAL = "EphemeralContainer"
     UNREADABLE = "UnreadablePod"
     INCOMPLETE = "IncompleteInjection"
+    ISOLATION = "IsolationTooWeak"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

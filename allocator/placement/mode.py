@@ -6,6 +6,8 @@ from typing import Final, assert_never
 import msgspec
 
 from allocator.catalog.boards import bare_name
+from allocator.catalog.keys import MIN_ISOLATION_KEY
+from allocator.config.namespace_policy import ANY_MODE, NamespacePolicy, isolation_finding
 from allocator.config.settings import FleetScope, NodeAgent, Prefer, Settings, expected_kinds
 from allocator.mig.nominal_sizes import missed_profile
 from allocator.mig.profiles import smallest_sufficient
@@ -42,14 +44,41 @@ def choose_mode(
     snapshot: Snapshot,
     *,
     settings: Settings,
-    prefer: Prefer | None = None,
+    namespace: NamespacePolicy = ANY_MODE,
     earlier: ModeChoice | None = None,
 ) -> ModeOutcome:
     """Choose the mode with which *request* leaves admission on the fleet of *snapshot*.
 
-    *prefer* is the preference of its namespace. What an *earlier* pass chose stays. The upstream
-    plugin knows no percentages, so where it serves the nodes they become MiB.
+    What an *earlier* pass chose stays, unless it is weaker than the *namespace* demands. The
+    upstream plugin knows no percentages, so where it serves the nodes they become MiB.
     """
+    weak = isolation_finding(namespace, request, None if earlier is None else earlier.mode)
+    if weak is not None:
+        return ModeOutcome(request, Findings(weak))
+    if earlier is None and namespace.only_mode and request.named_mode is None:
+        return _demanded_mode(request, snapshot, settings=settings, mode=namespace.only_mode)
+    if namespace.prefer is not None:
+        settings = msgspec.structs.replace(settings, prefer=namespace.prefer)
+    return _chosen_mode(request, snapshot, settings=settings, earlier=earlier)
+
+
+def _demanded_mode(
+    request: PodRequest, snapshot: Snapshot, *, settings: Settings, mode: Mode
+) -> ModeOutcome:
+    """Return what becomes of a request that names no mode where only *mode* isolates enough."""
+    named = msgspec.structs.replace(request, mode=mode, mode_key=MIN_ISOLATION_KEY)
+    outcome = _chosen_mode(named, snapshot, settings=settings, earlier=None)
+    decision = outcome.decision
+    if isinstance(decision, ModeChoice):
+        why = f"the namespace demands it with {MIN_ISOLATION_KEY}"
+        decision = msgspec.structs.replace(decision, source=ModeSource.ONLY, why=why)
+    request = msgspec.structs.replace(outcome.request, mode=None, mode_key=request.mode_key)
+    return ModeOutcome(request, decision)
+
+
+def _chosen_mode(
+    request: PodRequest, snapshot: Snapshot, *, settings: Settings, earlier: ModeChoice | None
+) -> ModeOutcome:
     offers = expected_kinds(snapshot.offers, settings.node_templates)
     if settings.node_agent is NodeAgent.UPSTREAM:
         translated = translated_percent(request, offers)
@@ -58,8 +87,6 @@ def choose_mode(
         request = translated
     if earlier is not None:
         return ModeOutcome(request, earlier)
-    if prefer is not None:
-        settings = msgspec.structs.replace(settings, prefer=prefer)
     decision = mode_for(
         request, offers, settings=settings, complete=snapshot.complete, mixed=snapshot.mixed
     )

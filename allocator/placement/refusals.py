@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Final
 
 from allocator.catalog.boards import MODELS, bare_name
-from allocator.catalog.keys import LIBRARY_KEY, MODE_KEY, PROFILE_KEY
+from allocator.catalog.keys import LIBRARY_KEY, MIN_ISOLATION_KEY, MODE_KEY, PROFILE_KEY
 from allocator.mig.profiles import ProfileCapacity, profiles_of
 from allocator.model.decision import Finding, Reason
 from allocator.model.gpu import GpuKind
@@ -146,12 +146,15 @@ def _no_mode(request: PodRequest, accepted: Offers) -> Finding:
     remedy = f"use {others}, or remove {key}" if key else f"set {MODE_KEY} to {others}"
     if request.library_off:
         remedy = f"remove {LIBRARY_KEY}"
+    demanded = key == MIN_ISOLATION_KEY
+    if demanded:
+        remedy = f"ask an administrator for such GPUs; the namespace demands them with {key}"
     if names.mode is not None:  # its resources go with no other mode
         remedy = f"ask for {names.slot} and its memory in MiB instead of {names.memory}"
     return Finding(
         reason=Reason.MODE_UNAVAILABLE,
         place="pod",
-        field=f'metadata.annotations["{key}"]' if key else "metadata.annotations",
+        field=f'metadata.annotations["{key}"]' if key and not demanded else "metadata.annotations",
         what=f'mode "{request.named_mode}" is not available here',
         remedy=remedy,
     )
@@ -315,6 +318,7 @@ def _removal_hint(request: PodRequest, container_request: ContainerRequest, flee
         key, others = PROFILE_KEY, list(fleet.accepted)
     else:
         key, own = _mode_key(request) or "", vocabulary_of(request).mode
+        key = "" if key == MIN_ISOLATION_KEY else key
         others = [kind for kind in fleet.accepted if kind not in fleet.kinds]
         others = [kind for kind in others if own is None or hardware(own) is kind.mode]
     return (

@@ -82,7 +82,7 @@ async def _explain(
             site=site,
             events=events,
             labels=namespace_view.labels,
-            prefer=namespace_view.prefer,
+            namespace=namespace_view.policy,
         )
     )
 
@@ -103,7 +103,7 @@ async def _workload(
     # Without the ledgers every pod would seem never to fit.
     templates = () if site.blind else resolved.templates
     pods = [PodOfFile(file="", number=0, made=made) for made in templates]
-    answers = fits.fit_all(pods, site, prefers={namespace: namespace_view.prefer})
+    answers = fits.fit_all(pods, site, policies={namespace: namespace_view.policy})
     return WorkloadWhy(
         workload=resolved,
         now=site.now,
@@ -124,10 +124,10 @@ async def fit(
     streams = Streams(input=sys.stdin.buffer, output=session.output, errors=session.errors)
     pods = pods_of_all(files, PodView, streams, namespace=default)
     site = await reader.site()
-    prefers = {
-        name: (await reader.namespace(name)).prefer for name in {pod.made.namespace for pod in pods}
+    policies = {
+        name: (await reader.namespace(name)).policy for name in {pod.made.namespace for pod in pods}
     }
-    answers = fits.fit_all(pods, site, prefers=prefers)
+    answers = fits.fit_all(pods, site, policies=policies)
     return _print_fit(session, answers, question)
 
 
@@ -141,8 +141,8 @@ async def fit_amounts(
     """Print whether one pod with *amounts* would fit, and return the exit code that says so."""
     namespace = question.namespace or reader.cluster.namespace
     site = await reader.site()
-    prefer = (await reader.namespace(namespace)).prefer
-    answer = fit_of(amounts.request, imagined_pod(namespace), site, prefer=prefer)
+    policy = (await reader.namespace(namespace)).policy
+    answer = fit_of(amounts.request, imagined_pod(namespace), site, policy=policy)
     return _print_fit(session, [("", answer)], question)
 
 

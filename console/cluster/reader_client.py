@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
-from allocator.catalog.vocabularies import OWN
 from allocator.config.device_config import DeviceConfig, configured_vocabularies, load_device_config
-from allocator.config.settings import DEFAULTS, Prefer, Settings, SettingsError, load_settings
+from allocator.config.namespace_policy import ANY_MODE, NamespacePolicy, namespace_policy
+from allocator.config.settings import DEFAULTS, Settings, SettingsError, load_settings
 from allocator.model.problem import Rejected
 from allocator.model.untrusted import escaped, quote
 from allocator.placement.choose import PlacementPolicy
@@ -24,7 +24,6 @@ from console.cluster.snapshot import (
 from kube.errors import ApiError, NotFoundError, UnreadableError
 
 FORBIDDEN: Final = 403
-PREFER_KEY: Final = f"{OWN}prefer"
 SETTINGS: Final = "vgpu-admission-settings"
 DEVICES: Final = ("kube-system", "volcano-vgpu-device-config", "device-config.yaml")
 T = TypeVar("T")
@@ -32,10 +31,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceView:
-    """The labels of a namespace and the mode that its annotation prefers."""
+    """The labels of a namespace, and what its annotations say of modes."""
 
     labels: Mapping[str, str] | None = None  # None: they could not be read
-    prefer: Prefer | None = None
+    policy: NamespacePolicy = ANY_MODE
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +139,9 @@ class ClusterReader:
         if document is None:
             return NamespaceView()
         metadata = document["metadata"]
-        prefer = (metadata.get("annotations") or {}).get(PREFER_KEY, "")
         return NamespaceView(
             labels=metadata.get("labels") or {},
-            prefer=Prefer(prefer) if prefer in set(Prefer) else None,
+            policy=namespace_policy(metadata.get("annotations") or {}),
         )
 
     async def pods(self, namespace: str | None, labels: str = "") -> Sequence[PodView]:

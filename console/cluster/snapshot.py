@@ -9,7 +9,8 @@ from typing import Any, Final
 import msgspec
 
 from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
-from allocator.config.settings import DEFAULTS, NodeAgent, Prefer, Settings
+from allocator.config.namespace_policy import NamespacePolicy
+from allocator.config.settings import DEFAULTS, NodeAgent, Settings
 from allocator.ledger.closed import NO_NODE, closed_reason, withdrawn_resources
 from allocator.ledger.ledger import Ledger, parse_ledger
 from allocator.ledger.lifecycle import NodeIdentity
@@ -155,8 +156,9 @@ class Configuration:
     vocabularies: tuple[Vocabulary, ...] = VOCABULARIES
     policy: PlacementPolicy = field(default_factory=PlacementPolicy)
 
-    def policy_for(self, prefer: Prefer | None) -> PlacementPolicy:
-        """Return the policy for a namespace; *prefer* is its own preference, if it has one."""
+    def policy_for(self, namespace: NamespacePolicy) -> PlacementPolicy:
+        """Return the policy for a namespace, which may have a preference of its own."""
+        prefer = namespace.prefer
         return self.policy if prefer is None else replace(self.policy, prefer=prefer)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from allocator.config.manifest import ManifestPod
-from allocator.config.settings import Prefer
+from allocator.config.namespace_policy import ANY_MODE, NamespacePolicy
 from allocator.model.decision import Finding, Findings, ModeChoice, ModeSource
 from allocator.model.gpu import Snapshot
 from allocator.model.request import PodRequest
@@ -60,15 +60,18 @@ def refused_fit(answer: Fit, refusal: str) -> Fit:
 
 
 def fit_all(
-    pods: Iterable[PodOfFile[PodView]], site: ClusterView, *, prefers: Mapping[str, Prefer | None]
+    pods: Iterable[PodOfFile[PodView]],
+    site: ClusterView,
+    *,
+    policies: Mapping[str, NamespacePolicy],
 ) -> list[tuple[str, Fit]]:
     """Return the file and the answer of each pod; the pods of one object share the GPUs.
 
-    *prefers* has the preference of each namespace.
+    *policies* has what each namespace says of modes.
     """
     return judge_all(
         pods,
-        lambda made, left: fit(made, site, prefer=prefers[made.namespace], left=left),
+        lambda made, left: fit(made, site, policy=policies[made.namespace], left=left),
         lambda found, outlook: replace(found, outlook=outlook, verdict=outlook.verdict),
     )
 
@@ -77,7 +80,7 @@ def fit(
     manifest_pod: ManifestPod[PodView],
     site: ClusterView,
     *,
-    prefer: Prefer | None = None,
+    policy: NamespacePolicy = ANY_MODE,
     left: Snapshot | None = None,
 ) -> Fit:
     """Return what would become of the pods of one template; *left* as for :func:`fit_of`."""
@@ -90,7 +93,7 @@ def fit(
             manifest_pod=manifest_pod, verdict=FeasibilityVerdict.REFUSED, findings=request.all
         )
     admitted = admitted_request(manifest_pod.pod.annotations, request, vocabularies)
-    return fit_of(admitted.request, manifest_pod, site, prefer=prefer, left=left)
+    return fit_of(admitted.request, manifest_pod, site, policy=policy, left=left)
 
 
 def fit_of(
@@ -98,7 +101,7 @@ def fit_of(
     manifest_pod: ManifestPod[PodView],
     site: ClusterView,
     *,
-    prefer: Prefer | None = None,
+    policy: NamespacePolicy = ANY_MODE,
     left: Snapshot | None = None,
 ) -> Fit:
     """Choose the mode as at CREATE, then search for nodes among what is free now.
@@ -106,7 +109,7 @@ def fit_of(
     *left* is what other pods of the same object leave of it.
     """
     snapshot = site.snapshot()
-    outcome = choose_mode(request, snapshot, settings=site.configuration.settings, prefer=prefer)
+    outcome = choose_mode(request, snapshot, settings=site.configuration.settings, namespace=policy)
     decision = outcome.decision
     choice = decision if isinstance(decision, ModeChoice) else None
     findings = decision.all if isinstance(decision, Findings) else ()
@@ -114,7 +117,7 @@ def fit_of(
     search = FleetSearch(
         snapshot=left or snapshot,
         mode=choice.mode if choice is not None and final else None,
-        policy=site.configuration.policy_for(prefer),
+        policy=site.configuration.policy_for(policy),
     )
     copies = Copies(wanted=manifest_pod.wanted, needed=manifest_pod.needed)
     feasibility = outlook(outcome.request, search, refused=bool(findings), copies=copies)

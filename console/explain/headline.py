@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
-from allocator.model.decision import Finding
+from allocator.model.decision import Finding, Findings
 from allocator.model.untrusted import escaped, quote
 from allocator.report.feasibility import Feasibility, FeasibilityVerdict
 from allocator.report.terminal_lines import Line, Tone, row
@@ -126,6 +126,9 @@ def _unplaced(pod_why: PodWhy, feasibility: Feasibility) -> Headline:
     if feasibility.verdict is FeasibilityVerdict.FITS:
         nodes = sorted({device.node for device in feasibility.devices})
         return _by_scheduler(pod_why, f"its GPUs have room on {', '.join(nodes)}")
+    now = None if pod_why.mode_now is None else pod_why.mode_now.decision
+    if feasibility.verdict is FeasibilityVerdict.REFUSED and isinstance(now, Findings):
+        return _of_finding(pod_why, now.all)
     findings = feasibility.choice.findings
     if not findings:
         return Headline(missing="no node takes it", help=_ending_help(pod_why) or "wait")

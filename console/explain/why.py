@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from allocator.catalog.vocabularies import VOLCANO, Vocabulary
-from allocator.config.settings import Prefer
+from allocator.config.namespace_policy import ANY_MODE, NamespacePolicy, isolation_finding
 from allocator.ledger.ledger import Ledger, node_for
 from allocator.model.allocation import Entry
 from allocator.model.decision import Finding, Findings, Reason
@@ -50,7 +50,7 @@ class PodFacts:
     site: ClusterView
     events: tuple[EventView, ...] = ()
     labels: Mapping[str, str] | None = None  # of its namespace; None where unknown
-    prefer: Prefer | None = None  # of its namespace
+    namespace: NamespacePolicy = ANY_MODE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,9 +127,16 @@ def why(facts: PodFacts) -> PodWhy:
         return pod_why
     snapshot = _snapshot_without(pod, site)
     settings = site.configuration.settings
-    mode_now = choose_mode(bind_request, snapshot, settings=settings, prefer=facts.prefer)
+    weak = isolation_finding(facts.namespace, bind_request, admitted.mode)
+    mode_now = (
+        ModeOutcome(bind_request, Findings(weak))
+        if weak is not None
+        else choose_mode(bind_request, snapshot, settings=settings, namespace=facts.namespace)
+    )
     pod_why = replace(pod_why, mode_now=mode_now)
-    return pod_why if bound or pod.over else _with_search(pod_why, snapshot, bind_request)
+    if bound or pod.over:
+        return pod_why
+    return _with_search(pod_why, snapshot, bind_request, refused=weak is not None)
 
 
 def has_promise(pod: PodView, nodes: Collection[str], *, blind: bool) -> bool:
@@ -168,10 +175,12 @@ def _snapshot_without(pod: PodView, site: ClusterView) -> Snapshot:
     return replace(site, ledgers=ledgers).snapshot()
 
 
-def _with_search(pod_why: PodWhy, snapshot: Snapshot, request: PodRequest) -> PodWhy:
-    """Add the result of a search for a node now."""
+def _with_search(
+    pod_why: PodWhy, snapshot: Snapshot, request: PodRequest, *, refused: bool
+) -> PodWhy:
+    """Add the result of a search for a node now; *refused* says that every bind is refused."""
     search = _search(pod_why, snapshot)
-    feasibility = outlook(request, search)
+    feasibility = outlook(request, search, refused=refused)
     names = _closest_nodes(feasibility.choice, search)
     site = pod_why.facts.site
     wanted = request if search.mode is None else msgspec.structs.replace(request, mode=search.mode)
@@ -190,11 +199,14 @@ def _with_search(pod_why: PodWhy, snapshot: Snapshot, request: PodRequest) -> Po
 
 def _search(pod_why: PodWhy, snapshot: Snapshot) -> FleetSearch:
     """Return the search of the bind hook, which may revise a mode chosen as the best."""
-    facts = pod_why.facts
+    facts, admitted = pod_why.facts, pod_why.admitted
+    mode = None if admitted is None else admitted.mode
+    if mode is None and admitted is not None and admitted.request.named_mode is None:
+        mode = facts.namespace.only_mode
     return FleetSearch(
         snapshot=snapshot,
-        mode=None if pod_why.admitted is None else pod_why.admitted.mode,
-        policy=facts.site.configuration.policy_for(facts.prefer),
+        mode=mode,
+        policy=facts.site.configuration.policy_for(facts.namespace),
     )
 
 

@@ -13,12 +13,11 @@ from allocator.config.manifest import ManifestPod, pods_in
 from allocator.config.settings import DEFAULTS, Prefer
 from allocator.model.decision import Reason
 from allocator.model.problem import Loaded
-from allocator.model.request import PodRequest
+from allocator.model.request import Mode, PodRequest
 from allocator.report.feasibility import FeasibilityVerdict
 from allocator.request.pod_annotations import HAMI_GPU_KEY, HAMI_NODE_KEY
 from allocator.request.resource_names import ResourceRole, resource_names
 from console.cluster.pod import PodView, request_of
-from console.cluster.reader_client import PREFER_KEY
 from tests.builders.pods import admitted, container, pod, typed
 from tests.unit.test_docs import DOCS, ROOT
 from webhook.admission.decide import confirm
@@ -133,7 +132,7 @@ def test_the_tables_have_every_key() -> None:
 
     assert set(rows("resource")) == set(by_name)
     assert set(rows("annotation")) == annotation_keys()
-    assert set(rows("key")) == {INJECT, PREFER_KEY, keys.HIGH_KEY}
+    assert set(rows("key")) == {INJECT, keys.PREFER_KEY, keys.MIN_ISOLATION_KEY, keys.HIGH_KEY}
     assert [prefix for prefix in FOREIGN if f"`{prefix}" not in PAGE] == []
 
 
@@ -158,5 +157,7 @@ def test_the_words_of_a_namespace_are_those_of_the_code() -> None:
     """Another word is ignored without an error."""
     table = rows("key")
 
-    assert table[PREFER_KEY][-1] == ", ".join(f"`{word}`" for word in Prefer)
+    assert table[keys.PREFER_KEY][-1] == ", ".join(f"`{word}`" for word in Prefer)
+    levels = (Mode.MEMORY_ONLY, Mode.HAMI_CORE, Mode.MIG)
+    assert table[keys.MIN_ISOLATION_KEY][-1] == ", ".join(f"`{level}`" for level in levels)
     assert table[keys.HIGH_KEY][-1] == f"`{keys.HIGH_ALLOWED}`"

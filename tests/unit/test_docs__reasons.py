@@ -8,6 +8,7 @@ import msgspec
 import orjson
 import pytest
 
+from allocator.config.namespace_policy import NamespacePolicy
 from allocator.config.settings import DEFAULTS, FleetScope
 from allocator.model.decision import Finding, Reason
 from allocator.model.gpu import Node
@@ -109,6 +110,16 @@ def test_a_pod_is_refused_as_the_page_says(reason: Reason) -> None:
     assert (finding.reason, str(finding)) == (reason, ROWS[reason])
 
 
+def test_a_namespace_demands_as_the_page_says() -> None:
+    """So is a namespace that admits only MIG."""
+    policy = NamespacePolicy(min_isolation="mig")
+    demand = msgspec.structs.replace(context(A100S), namespace=policy)
+
+    finding = first(decided(pod(container(limits=GPU), annotations={MODE: "hami-core"}), demand))
+
+    assert (finding.reason, str(finding)) == (Reason.ISOLATION, ROWS[Reason.ISOLATION])
+
+
 @pytest.mark.parametrize(
     ("reason", "there"),
     [
@@ -164,4 +175,4 @@ def test_every_row_is_compared() -> None:
     """A new reason needs an example, and a test of it."""
     compared = {*CREATED, Reason.SHARES_SHORT, Reason.UNHEALTHY, Reason.EPHEMERAL}
 
-    assert set(ROWS) == {*compared, Reason.INCOMPLETE, Reason.UNREADABLE}
+    assert set(ROWS) == {*compared, Reason.ISOLATION, Reason.INCOMPLETE, Reason.UNREADABLE}

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
-from allocator.config.settings import Prefer, Settings
+from allocator.config.namespace_policy import ANY_MODE, NamespacePolicy
+from allocator.config.settings import Settings
 from allocator.mig.geometry import Geometries
 from allocator.model.gpu import Snapshot
 from allocator.model.value import Value
@@ -17,7 +18,7 @@ class AdmissionContext(Value, frozen=True):
     snapshot: Snapshot
     vocabularies: Sequence[Vocabulary] = VOCABULARIES
     host_paths: bool | None = None  # whether the namespace admits hostPath volumes; None: unknown
-    prefer: Prefer | None = None  # the namespace's own preference between modes
+    namespace: NamespacePolicy = ANY_MODE
     high_priority: bool = False  # whether pods of the namespace may hold back others
     geometries: Geometries | None = None  # which sets of MIG instances an operator allows
     extender: bool = False  # whether schedulers can ask us where a pod fits
@@ -27,7 +28,7 @@ class AdmissionContext(Value, frozen=True):
         """Return the placement policy of the namespace."""
         settings = self.settings
         return PlacementPolicy(
-            prefer=self.prefer or settings.prefer,
+            prefer=self.namespace.prefer or settings.prefer,
             geometries=self.geometries,
             fill_policies=settings.fill_policies,
         )

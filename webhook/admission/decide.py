@@ -78,7 +78,7 @@ def _with_request(pod: Pod, request: PodRequest, context: AdmissionContext) -> O
         asked.request,
         context.snapshot,
         settings=context.settings,
-        prefer=context.prefer,
+        namespace=context.namespace,
         earlier=asked.chosen_before,
     )
     if isinstance(decided.decision, Findings):

@@ -10,9 +10,10 @@ from datetime import datetime
 from typing import Final
 
 from allocator.catalog.vocabularies import Vocabulary
+from allocator.config.namespace_policy import isolation_finding
 from allocator.ledger.assign import NoFit, PodClaim
 from allocator.model.allocation import Assignment, Entry
-from allocator.model.decision import Findings, ModeSource, Reason
+from allocator.model.decision import Finding, Findings, ModeSource, Reason
 from allocator.model.request import PodRequest
 from allocator.model.untrusted import quote
 from allocator.request.admitted import admitted_request
@@ -77,10 +78,13 @@ def judge(bound: BindingReview, live: LivePod, context: AdmissionContext) -> Jud
     if why:
         return conflict(f"pod {quote(bound.pod)} {why}")
     if isinstance(request, Findings):
-        text = f"pod {quote(bound.pod)} cannot be given a GPU: {request.first}"
-        message = f"{text} [{request.first.reason}]"
-        return Denied(Refusal(code=422, message=message, reason="Invalid"), request.first.reason)
+        return _invalid(bound, request.first)
     return _bind_request(bound, live, request, context=context)
+
+
+def _invalid(bound: BindingReview, finding: Finding) -> Denied:
+    text = f"pod {quote(bound.pod)} cannot be given a GPU: {finding} [{finding.reason}]"
+    return Denied(Refusal(code=422, message=text, reason="Invalid"), finding.reason)
 
 
 def cache_suffices(bound: BindingReview, live: LivePod, context: AdmissionContext) -> bool:
@@ -110,10 +114,16 @@ def _unbindable_reason(bound: BindingReview, live: LivePod) -> str:
 
 def _bind_request(
     bound: BindingReview, live: LivePod, request: PodRequest, *, context: AdmissionContext
-) -> BindRequest:
-    """Return the request in the mode of admission; a mode with source ``best`` stays open."""
+) -> BindRequest | Denied:
+    """Return the request in the mode of admission; a mode with source ``best`` stays open.
+
+    The namespace may demand more now than it did when the pod was admitted.
+    """
     present = live.pod.metadata.annotations or {}
     admitted = admitted_request(present, request, context.vocabularies)
+    weak = isolation_finding(context.namespace, admitted.request, admitted.mode)
+    if weak is not None:
+        return _invalid(bound, weak)
     brought = bound.binding.metadata.annotations or {}
     listed = brought.get(LIST_ANNOTATION) or present.get(LIST_ANNOTATION, "")
     return BindRequest(
@@ -124,7 +134,7 @@ def _bind_request(
         wanted=PodClaim(
             uid=live.uid,
             request=admitted.request,
-            mode=admitted.mode,
+            mode=admitted.mode or context.namespace.only_mode,
             gpus=listed_uuids(listed),
             only_picked=list_is_binding(present, live.labels, context.settings.gpu_exclusive_rules),
             positions=listed_positions(listed),

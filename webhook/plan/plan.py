@@ -8,7 +8,6 @@ from allocator.config.manifest import ManifestPod
 from allocator.model.decision import ModeSource
 from allocator.model.gpu import Snapshot
 from allocator.model.request import Mode, PodRequest
-from allocator.placement.choose import PlacementPolicy
 from allocator.report.copies import Copies
 from allocator.report.feasibility import (
     Feasibility,
@@ -82,11 +81,7 @@ def plan(
     search = FleetSearch(
         snapshot=left or context.snapshot,
         mode=_final_mode(outcome),
-        policy=PlacementPolicy(
-            prefer=context.prefer or context.settings.prefer,
-            geometries=context.geometries,
-            fill_policies=context.settings.fill_policies,
-        ),
+        policy=context.policy,
     )
     copies = Copies(wanted=made.wanted, needed=made.needed)
     feasibility = outlook(request, search, refused=isinstance(outcome, Refused), copies=copies)

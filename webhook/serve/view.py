@@ -4,12 +4,11 @@ from typing import Final
 
 from allocator.catalog.keys import HIGH_ALLOWED, HIGH_KEY
 from allocator.cluster.inventory import Inventory
-from allocator.config.settings import Prefer
+from allocator.config.namespace_policy import namespace_policy
 from webhook.admission.context import AdmissionContext
 from webhook.serve.admission import AdmissionView
 
 PODS: Final = "/api/v1/pods"
-PREFER_KEY: Final = "vgpu-admission.io/prefer"
 
 
 def view_of(inventory: Inventory, name: str, *, extender: bool = False) -> AdmissionView:
@@ -19,13 +18,12 @@ def view_of(inventory: Inventory, name: str, *, extender: bool = False) -> Admis
     """
     namespace = inventory.namespace(name)
     annotations = namespace.annotations if namespace is not None else {}
-    prefer = annotations.get(PREFER_KEY, "")
     context = AdmissionContext(
         settings=inventory.settings,
         snapshot=inventory.snapshot(),
         vocabularies=inventory.vocabularies,
         host_paths=None if namespace is None else namespace.allows_host_paths,
-        prefer=Prefer(prefer) if prefer in set(Prefer) else None,
+        namespace=namespace_policy(annotations),
         high_priority=annotations.get(HIGH_KEY) == HIGH_ALLOWED,
         geometries=inventory.device_config.geometries,
         extender=extender,

@@ -3,6 +3,7 @@
 import pytest
 
 from allocator.cluster.inventory import Inventory
+from allocator.config.namespace_policy import ANY_MODE
 from allocator.config.settings import Prefer
 from tests.fakes.api_objects import parsed
 from tests.fakes.api_server import ApiServer
@@ -19,6 +20,8 @@ OURS = "vgpu-admission.io/"
         pytest.param({"high-priority": "allow", "prefer": "density"}, "density", True, id="both"),
         pytest.param({"high-priority": "true", "prefer": "dense"}, None, False, id="neither-word"),
         pytest.param({"task-priority": "high"}, None, False, id="the-pods-own-key"),
+        pytest.param({"min-isolation": "mig"}, None, False, id="a-demand"),
+        pytest.param({"min-isolation": "hard"}, None, False, id="a-demand-nobody-understands"),
     ],
 )
 def test_only_the_word_that_is_meant_counts(
@@ -35,8 +38,9 @@ def test_only_the_word_that_is_meant_counts(
         await until(lambda: inventory.namespace("team-a"))
         around = view_of(inventory, "team-a").context
 
-        assert (unknown.prefer, unknown.high_priority) == (None, False)
-        assert around.prefer == (None if prefer is None else Prefer(prefer))
+        assert (unknown.namespace, unknown.high_priority) == (ANY_MODE, False)
+        assert around.namespace.prefer == (None if prefer is None else Prefer(prefer))
+        assert around.namespace.min_isolation == (annotations or {}).get("min-isolation")
         assert around.high_priority is high
 
     play(scene)

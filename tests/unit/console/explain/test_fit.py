@@ -11,7 +11,9 @@ import yaml
 
 from allocator.config.device_config import load_device_config
 from allocator.config.manifest import pods_in
+from allocator.config.namespace_policy import ANY_MODE, NamespacePolicy
 from allocator.config.settings import FleetScope, NodeAgent, NodeTemplate, Prefer, Settings
+from allocator.model.decision import ModeSource, Reason
 from allocator.model.problem import Loaded
 from allocator.model.request import Mode
 from allocator.model.units import CorePercent, MiB
@@ -49,10 +51,12 @@ def asking(memory: object, mode: str = "") -> Json:
     return pod(container(limits=limits), annotations={MODE: mode} if mode else None)
 
 
-def fitted(written: Json, found: ClusterView | None = None, prefer: Prefer | None = None) -> Fit:
+def fitted(
+    written: Json, found: ClusterView | None = None, policy: NamespacePolicy = ANY_MODE
+) -> Fit:
     made = pods_in(yaml.safe_dump(written), PodView, namespace="team-a")
     assert isinstance(made, Loaded)
-    return fit(made.value[0], found or site(), prefer=prefer)
+    return fit(made.value[0], found or site(), policy=policy)
 
 
 def configured(settings: Settings, *gpu_nodes: Json) -> ClusterView:
@@ -142,14 +146,32 @@ def test_the_namespace_may_prefer() -> None:
     found = configured(Settings(), gpu_node(nodes_of(1, A100_40, mode=Mode.MIG)), gpu_node(soft()))
     written = asking(6000)
 
-    isolated = fitted(written, found, Prefer.ISOLATION)
-    dense = fitted(asking(1000), found, Prefer.DENSITY)
+    isolated = fitted(written, found, NamespacePolicy(prefer=Prefer.ISOLATION))
+    dense = fitted(asking(1000), found, NamespacePolicy(prefer=Prefer.DENSITY))
 
     assert isolated.choice is not None
     assert dense.choice is not None
     assert (isolated.choice.mode, dense.choice.mode) == (Mode.MIG, Mode.HAMI_CORE)
     assert isolated.outlook is not None
     assert [one.grant.mode for one in isolated.outlook.devices] == [Mode.MIG]
+
+
+def test_the_namespace_may_demand() -> None:
+    """Where only MIG is strong enough, a pod that names nothing gets it, however dear it is."""
+    found = configured(Settings(), gpu_node(nodes_of(1, A100_40, mode=Mode.MIG)), gpu_node(soft()))
+    demand = NamespacePolicy(min_isolation="mig")
+
+    isolated = fitted(asking(1000), found, demand)
+    nowhere = fitted(asking(1000), configured(Settings(), gpu_node(soft())), demand)
+    named = fitted(asking(1000, "hami-core"), found, demand)
+
+    assert isolated.choice is not None
+    assert (isolated.choice.mode, isolated.choice.source) == (Mode.MIG, ModeSource.ONLY)
+    assert isolated.outlook is not None
+    assert [one.grant.mode for one in isolated.outlook.devices] == [Mode.MIG]
+    assert nowhere.verdict is not FeasibilityVerdict.FITS
+    assert named.verdict is FeasibilityVerdict.REFUSED
+    assert [finding.reason for finding in named.findings] == [Reason.ISOLATION]
 
 
 def test_nodes_that_may_come_count_at_admission_only() -> None:

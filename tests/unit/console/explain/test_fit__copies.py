@@ -4,6 +4,7 @@ import pytest
 import yaml
 
 from allocator.config.manifest import pods_in
+from allocator.config.namespace_policy import ANY_MODE
 from allocator.model.problem import Loaded
 from allocator.report.feasibility import FeasibilityVerdict
 from allocator.report.terminal_lines import WIDTH, plain_text, printed_lines
@@ -45,7 +46,7 @@ def fitted(written: Json, found: ClusterView) -> list[tuple[str, Fit]]:
     made = pods_in(yaml.safe_dump(written), PodView, namespace="team-a")
     assert isinstance(made, Loaded)
     pods = [PodOfFile(file="j.yaml", number=0, made=one) for one in made.value]
-    return fit_all(pods, found, prefers={"team-a": None})
+    return fit_all(pods, found, policies={"team-a": ANY_MODE})
 
 
 @pytest.mark.parametrize(

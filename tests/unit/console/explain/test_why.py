@@ -7,6 +7,8 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from allocator.config.namespace_policy import NamespacePolicy
+from allocator.config.settings import Prefer
 from allocator.model.request import Mode
 from allocator.report.feasibility import FeasibilityVerdict
 from allocator.report.terminal_lines import WIDTH, plain_text, printed_lines
@@ -55,6 +57,22 @@ def asking(memory: int, cores: int = 0, mode: str = "") -> Json:
 def told(found: PodView, **more: object) -> PodWhy:
     facts = PodFacts(pod=found, site=site(), events=SAID, labels=OPTED_IN)
     return why(replace(facts, **more))  # type: ignore[arg-type]  # fields of Facts
+
+
+def test_the_demand_of_a_namespace_is_said_first() -> None:
+    """Every bind is refused, so room on a node is no news."""
+    demand = NamespacePolicy(min_isolation="mig")
+    named = told(stored("big-0", asking(3000, mode="hami-core")), namespace=demand)
+    cheap = NamespacePolicy(prefer=Prefer.DENSITY, min_isolation="mig")
+    unnamed = told(stored("big-0", asking(1000)), namespace=cheap)
+
+    shown = text(named).splitlines()
+    assert shown[0].startswith("WAITING   mode hami-core isolates less than mig")
+    assert any(line.startswith(f"try       remove {MODE}") for line in shown[:4])
+    assert named.outlook is not None
+    assert named.outlook.verdict is FeasibilityVerdict.REFUSED
+    assert unnamed.outlook is not None
+    assert {device.node for device in unnamed.outlook.devices} == {"gpu-a"}
 
 
 def text(found: PodWhy) -> str:

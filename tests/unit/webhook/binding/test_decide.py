@@ -5,9 +5,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import orjson
 import pytest
 
+from allocator.config.namespace_policy import NamespacePolicy
 from allocator.config.settings import DEFAULTS, NodeAgent, Settings
 from allocator.ledger.assign import assign
 from allocator.model.allocation import Assignment
@@ -32,7 +34,15 @@ from tests.builders.pods import (
 )
 from webhook.admission.context import AdmissionContext
 from webhook.binding.binding_annotations import Commit, committed_patch, strip_reserved
-from webhook.binding.decide import BindRequest, Denied, NoRequest, entry_of, judge, too_many
+from webhook.binding.decide import (
+    BindRequest,
+    Denied,
+    Judgement,
+    NoRequest,
+    entry_of,
+    judge,
+    too_many,
+)
 from webhook.review.admission_review import BadObjectError, NotAReviewError, Refusal
 from webhook.review.binding_schema import live_pod, parse
 
@@ -232,6 +242,46 @@ def test_a_list_made_by_an_exclusive_rule_binds(
 
     assert isinstance(found, BindRequest)
     assert found.wanted.only_picked is binding_list
+
+
+def judged_later(written: Any, demand: str, *nodes: Node) -> Judgement:  # noqa: ANN401 -- JSON
+    """Return the judgement of a pod that was admitted before its namespace had a *demand*."""
+    view = AdmissionContext(settings=DEFAULTS, snapshot=snapshot(*nodes))
+    stored = live(admitted(received(written), view))
+    policy = NamespacePolicy(min_isolation=demand)
+    return judge(bound(binding()), stored, msgspec.structs.replace(view, namespace=policy))
+
+
+@pytest.mark.parametrize(
+    ("written", "node", "demand"),
+    [
+        pytest.param(ASKING, SOFT, "mig", id="chosen"),
+        pytest.param(pod(annotations={MODE: "hami-core"}), SOFT, "mig", id="named"),
+        pytest.param(pod(container(limits={GPU_MEM: 4})), SOFT, "hami-core", id="counted-only"),
+        pytest.param(pod(annotations={MODE: "mig"}), CUT, "MIG", id="unreadable"),
+    ],
+)
+def test_a_demand_holds_at_the_bind(
+    written: Any,  # noqa: ANN401 -- JSON
+    node: Node,
+    demand: str,
+) -> None:
+    """The namespace was annotated after the pod was admitted."""
+    judged = judged_later(written, demand, node)
+
+    assert isinstance(judged, Denied)
+    assert (judged.refusal.code, judged.reason) == (422, "IsolationTooWeak")
+    assert "vgpu-admission.io/min-isolation" in judged.refusal.message
+
+
+def test_a_demand_closes_an_open_mode() -> None:
+    """The bind gives it the only mode that is strong enough."""
+    open_one = judged_later(ASKING, "mig", CUT, nodes_of(2, name="n1"))
+    either = judged_later(ASKING, "hami-core", CUT, nodes_of(2, name="n1"))
+
+    assert isinstance(open_one, BindRequest)
+    assert isinstance(either, BindRequest)
+    assert (open_one.wanted.mode, either.wanted.mode) == (Mode.MIG, None)
 
 
 def test_a_soft_share_is_told_in_full() -> None:
