@@ -15,7 +15,7 @@ from tests.builders.bindings import answered, binding, review
 from tests.builders.gpunodes import entry
 from tests.builders.model import T4, nodes_of, soft_grant
 from tests.builders.pods import MODE, container, pod
-from tests.cluster.api import ApiError, wait_for
+from tests.cluster.api import ApiError, Json, wait_for
 from tests.cluster.binds import bind, denied, emptied, make, promised, two_boards, write
 from tests.cluster.installation import GPU_NODES, PODS, Installation
 
@@ -75,6 +75,29 @@ def test_binds_queue_by_themselves(site: Installation, team: str, path: str) -> 
     queued = site.api.get(f"{schemas}/vgpu-binds")["metadata"]["uid"]
     headers = {name.lower(): value for name, value in reply.headers.items()}
     assert headers["x-kubernetes-pf-flowschema-uid"] == queued
+
+
+def test_a_namespace_may_demand_more_than_a_pod_has(site: Installation, team: str) -> None:
+    """A pod from before is refused at its bind, the next one at once; who names nothing is cut."""
+    make(site, team, "early", mode="hami-core")
+
+    def refused(demand: str, written: Json) -> str:
+        """Return why both replicas refuse a pod, once they know what the namespace demands."""
+        annotations = {f"{OURS}min-isolation": demand}
+        site.api.patch(f"/api/v1/namespaces/{team}", {"metadata": {"annotations": annotations}})
+        wait_for(lambda: all(site.refusal(team, written) for _ in range(10)))
+        return site.refusal(team, written)
+
+    weak = refused("mig", pod(annotations={MODE: "hami-core"}))
+    status, late = denied(site, team, "early", node="soft")
+    unnamed = make(site, team, "unnamed")
+    misspelt = refused("hard", pod())
+
+    assert f"remove {MODE} [IsolationTooWeak" in weak
+    assert (status, "[IsolationTooWeak]" in late) == (422, True)
+    assert not promised(site, "soft")
+    assert unnamed["metadata"]["annotations"][MODE] == "mig"
+    assert '"hard" on the namespace is none of memory-only, hami-core, mig' in misspelt
 
 
 def test_two_slices_of_one_board_are_disjoint(site: Installation, team: str) -> None:
