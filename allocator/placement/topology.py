@@ -113,9 +113,11 @@ def prefer_close(options: list[Option], headrooms: Headrooms, *, count: int) -> 
     Closest is what has fewest pairs at the largest distance, then at the next. Of sets that are
     equally close it is the one whose best options are the best. The others follow, those that
     are close to the set first; where closeness decides nothing the order stays.
+
+    One GPU alone is close to itself: of equally good options the one that breaks least comes first.
     """
     if count <= 1:
-        return options
+        return _loosest_first(options, headrooms)
     known = link_distances([headroom.gpu for headroom in headrooms])
     firsts: dict[int, Option] = {}
     for option in options:
@@ -131,6 +133,26 @@ def prefer_close(options: list[Option], headrooms: Headrooms, *, count: int) -> 
         return max(here[known.kinds[position]] for position in chosen)
 
     return sorted(options, key=distance)
+
+
+def _loosest_first(options: list[Option], headrooms: Headrooms) -> list[Option]:
+    """Put first, of options of equal rank, the GPU whose links to idle GPUs are worth least.
+
+    That one costs later sets least. A GPU that is in use already costs them nothing.
+    """
+    if len(options) <= 1 or not any(headroom.gpu.links for headroom in headrooms):
+        return options
+    known = link_distances([headroom.gpu for headroom in headrooms])
+    idle = [at for at, headroom in enumerate(headrooms) if not headroom.tenants]
+    losses = [0] * len(headrooms)
+    for a, b in combinations(idle, 2) if known.distances else ():
+        distance = known.distances[known.kinds[a]][known.kinds[b]]
+        if distance < _APART:
+            losses[a] += WORTH[distance]
+            losses[b] += WORTH[distance]
+    if not any(losses):  # GPUs in MIG mode too, whose options are not in the order of their ranks
+        return options
+    return sorted(options, key=lambda option: (option.rank, losses[option.position]))
 
 
 def _closest_gpus(known: LinkDistances, options: Sequence[Option], count: int) -> frozenset[int]:

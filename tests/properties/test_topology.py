@@ -24,6 +24,8 @@ from allocator.placement.topology import (
 )
 from tests.builders.model import ask, gpu, soft_grant
 
+JOINED = 3  # every distance of two GPUs that NVLink joins is smaller
+
 
 @st.composite
 def machines(draw: st.DrawFn) -> list[Gpu]:
@@ -88,6 +90,29 @@ def test_the_closest_set_comes_first(gpus: list[Gpu], data: st.DataObject) -> No
     if any(one.numa is not None or one.switch or one.links for one in gpus):
         assert (apart([gpus[i] for i in chosen]), sorted(ranks[i] for i in chosen)) == best
     assert sorted(map(id, found)) == sorted(map(id, ranked))
+
+
+@given(machines(), st.data())
+def test_one_gpu_breaks_the_least(gpus: list[Gpu], data: st.DataObject) -> None:
+    """Of the best GPUs none has links worth less to idle ones; the first of equals comes first."""
+    idle = data.draw(st.sets(st.sampled_from(range(len(gpus)))))
+    there = [replace(one, grants=()) if one.index in idle else one for one in gpus]
+    rooms = tuple(map(headroom, there))
+    by_rank = [
+        Option(position=i, grant=soft_grant(1000, gpu=one.uuid), rank=(room.memory,))
+        for i, (one, room) in enumerate(zip(there, rooms, strict=True))
+    ]
+    ranked = sorted(by_rank, key=lambda option: option.rank)
+
+    found = prefer_close(ranked, rooms, count=1)
+
+    def loss(at: int) -> int:
+        others = idle - {at} if at in idle else set[int]()
+        apart_by = [distance(there[at], there[other]) for other in others]
+        return sum(WORTH[far] for far in apart_by if far < JOINED)
+
+    assert found == sorted(by_rank, key=lambda o: (o.rank, loss(o.position), o.position))
+    event(f"links decide: {found != ranked}")
 
 
 @given(machines(), st.integers(2, 7))

@@ -1,11 +1,12 @@
 """Policies in the choice itself: which GPU, and which node, a pod gets by binpack and spread."""
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
 from msgspec import structs
 
-from allocator.model.gpu import Gpu, Snapshot
+from allocator.model.gpu import Gpu, Node, Snapshot
 from allocator.model.request import FillPolicies, FillPolicy, Mode
 from allocator.placement.choose import PlacementPolicy, choose
 from tests.builders.choices import gpus
@@ -98,3 +99,85 @@ def test_a_link_beats_a_numa_node_unless_gpus_are_cut(mode: Mode, expected: set[
     found = choose(snapshot(node("n0", *there)), pod(ask(4000, count=2), mode=mode))
 
     assert {uuid[-1] for uuid in gpus(found)} == expected
+
+
+# The links of a DGX-1, whose GPUs each have four neighbours: three in their quad, one across.
+QUADS = ({0, 1, 2, 3}, {4, 5, 6, 7})
+ACROSS = ({0, 4}, {1, 5}, {2, 6}, {3, 7})
+
+
+def dgx1(*busy: int) -> Node:
+    """Build a DGX-1, with a quad on each NUMA node, whose *busy* GPUs are full."""
+    there = (soft(i, 40960) if i in busy else gpu(index=i) for i in range(8))
+    return linked(*(replace(one, numa=one.index // 4) for one in there), groups=(*QUADS, *ACROSS))
+
+
+def linked(*there: Gpu, groups: Collection[set[int]]) -> Node:
+    """Build a node where NVLink joins all GPUs of each group with one another."""
+    return node(
+        "n0",
+        *(
+            replace(
+                one,
+                links=tuple(
+                    f"GPU-n0-{other}"
+                    for other in range(len(there))
+                    if other != one.index and any({one.index, other} <= group for group in groups)
+                ),
+            )
+            for one in there
+        ),
+    )
+
+
+def idle(count: int, mode: Mode = Mode.HAMI_CORE) -> list[Gpu]:
+    return [gpu(A30, index=i, mode=mode) for i in range(count)]
+
+
+@pytest.mark.parametrize("packing", [BINPACK, SPREAD])
+@pytest.mark.parametrize(
+    ("there", "expected"),
+    [
+        pytest.param(dgx1(6), 4, id="dgx-1-from-the-broken-quad"),
+        pytest.param(dgx1(1, 4, 6), 5, id="dgx-1-the-one-with-fewest-left"),
+        pytest.param(dgx1(), 0, id="dgx-1-idle-all-are-alike"),
+        pytest.param(linked(*idle(5), groups=[{0, 1, 2, 3}]), 4, id="the-single-one"),
+        pytest.param(linked(*idle(6), groups=[{0, 1, 2, 3}, {4, 5}]), 4, id="a-pair"),
+        pytest.param(linked(*idle(8), groups=[set(range(8))]), 0, id="one-switch-for-all"),
+        pytest.param(linked(*idle(4), groups=[]), 0, id="no-links"),
+        pytest.param(
+            linked(*idle(5, Mode.MIG), groups=[{0, 1, 2, 3}]), 0, id="instances-have-no-links"
+        ),
+    ],
+)
+def test_one_gpu_breaks_no_whole_group(there: Node, packing: FillPolicy, expected: int) -> None:
+    """A pod of one GPU takes the one that has the fewest idle neighbours by NVLink."""
+    policy = PlacementPolicy(fill_policies=FillPolicies(node=BINPACK, gpu=packing))
+    mode = there.gpus[-1].mode
+
+    found = choose(snapshot(there), pod(ask(4000), mode=mode), policy=policy)
+
+    assert gpus(found) == [f"GPU-n0-{expected}"]
+
+
+@pytest.mark.parametrize(("packing", "expected"), [(BINPACK, 0), (SPREAD, 1)])
+def test_the_policy_goes_before_the_links(packing: FillPolicy, expected: int) -> None:
+    """A slice packs onto the GPU in use; by spread it gets an idle one, which breaks a pair."""
+    there = linked(soft(0, 10000), gpu(index=1), gpu(index=2), groups=[{0, 1, 2}])
+    policy = PlacementPolicy(fill_policies=FillPolicies(node=BINPACK, gpu=packing))
+
+    found = choose(snapshot(there), pod(ask(4000)), policy=policy)
+
+    assert gpus(found) == [f"GPU-n0-{expected}"]
+
+
+def test_two_containers_of_one_gpu_break_one_pair() -> None:
+    """What the first container takes is no idle neighbour any more when the second chooses."""
+    there = linked(*idle(4), groups=[{0, 1}, {2, 3}])
+    request = pod(ask(cores=100), ask(cores=100, name="second"), mode=Mode.HAMI_CORE)
+
+    found = choose(snapshot(there), request).assignment
+
+    assert found is not None
+    both = [grant.gpu for container in found.containers for grant in container.grants]
+    assert sorted(both) == ["GPU-n0-0", "GPU-n0-1"]
