@@ -109,7 +109,7 @@ def registered_gpus(
     others nothing to give; *closed* says that none may be given out.
     """
     promised = list(entries)
-    mode = _most_common_mode(gpus)
+    mode = most_common_mode(gpus)
     return tuple(
         replace(
             _registered_gpu(
@@ -125,7 +125,11 @@ def _index_then_uuid(gpu: Gpu) -> tuple[int, str]:
     return gpu.index, gpu.uuid
 
 
-def _most_common_mode(gpus: Iterable[Gpu]) -> Mode:
+def most_common_mode(gpus: Iterable[Gpu]) -> Mode:
+    """Return the mode in which Volcano's scheduler sees a node; hami-core where both are equal.
+
+    The scheduler reads one mode for all GPUs of a node.
+    """
     modes = Counter(gpu.mode for gpu in gpus)
     return max((Mode.HAMI_CORE, Mode.MIG), key=lambda mode: modes[mode])
 

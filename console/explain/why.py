@@ -13,7 +13,7 @@ from allocator.model.allocation import Entry
 from allocator.model.decision import Finding, Findings, Reason
 from allocator.model.gpu import Node, Snapshot
 from allocator.model.request import PodRequest
-from allocator.placement.choose import Choice, choose, place_on
+from allocator.placement.choose import Choice, choose, in_mode, place_on
 from allocator.placement.mig import MigOptions
 from allocator.placement.mode import ModeOutcome, choose_mode
 from allocator.report.feasibility import (
@@ -34,6 +34,7 @@ from console.cluster.assignment import DeviceRow, assigned_devices, is_accounted
 from console.cluster.event import EventView
 from console.cluster.pod import PodState, PodView, request_of, state_of
 from console.cluster.snapshot import ClusterView, entries_in_use, largest_free
+from console.explain.volcano_view import seen_by_scheduler, unseen_finding
 
 MOST_NODES: Final = 12  # nodes that are explained
 MOST_FREEING_PODS: Final = 5
@@ -182,7 +183,6 @@ def _with_search(
     search = _search(pod_why, snapshot)
     feasibility = outlook(request, search, refused=refused)
     names = _closest_nodes(feasibility.choice, search)
-    site = pod_why.facts.site
     wanted = request if search.mode is None else msgspec.structs.replace(request, mode=search.mode)
     waits = feasibility.verdict is FeasibilityVerdict.NOT_NOW
     freeing_pods = _freeing_pods(pod_why.facts, names if waits else (), wanted, search=search)
@@ -190,7 +190,8 @@ def _with_search(
         pod_why,
         outlook=feasibility,
         answers=tuple(
-            _node_answer(name, request, search, site=site) for name in names[:MOST_NODES]
+            _node_answer(name, request, search, facts=pod_why.facts, snapshot=snapshot)
+            for name in names[:MOST_NODES]
         ),
         node_count=len(names),
         freeing_pods=tuple(freeing_pods),
@@ -204,7 +205,7 @@ def _search(pod_why: PodWhy, snapshot: Snapshot) -> FleetSearch:
     if mode is None and admitted is not None and admitted.request.named_mode is None:
         mode = facts.namespace.only_mode
     return FleetSearch(
-        snapshot=snapshot,
+        snapshot=seen_by_scheduler(snapshot, facts.pod, facts.site),
         mode=mode,
         policy=facts.site.configuration.policy_for(facts.namespace),
     )
@@ -227,12 +228,17 @@ def _closest_nodes(choice: Choice, search: FleetSearch) -> list[str]:
 
 
 def _node_answer(
-    name: str, request: PodRequest, search: FleetSearch, *, site: ClusterView
+    name: str, request: PodRequest, search: FleetSearch, *, facts: PodFacts, snapshot: Snapshot
 ) -> NodeAnswer:
-    closed_reason = site.closed_reason(name)
+    """Return what a node lacks; *snapshot* also has the GPUs that the scheduler does not see."""
+    closed_reason = facts.site.closed_reason(name)
     if closed_reason:
         return NodeAnswer(node=name, closed_reason=closed_reason)
     choice = choose(search.snapshot, request, mode=search.mode, node=name, policy=search.policy)
+    node = snapshot.nodes[name]
+    unseen = bool(choice.findings) and len(search.snapshot.nodes[name].gpus) < len(node.gpus)
+    if unseen and place_on(node, in_mode(request, search.mode), policy=search.policy):
+        return NodeAnswer(node=name, finding=unseen_finding(node, facts.pod))
     return NodeAnswer(node=name, finding=choice.findings[0] if choice.findings else None)
 
 
