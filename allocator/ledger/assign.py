@@ -2,11 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 import msgspec
 
-from allocator.catalog.keys import GROUP_POLICY_KEY
 from allocator.ledger.ledger import Ledger, node_for
 from allocator.model.allocation import Assignment, ContainerGrants, Grant
 from allocator.model.decision import Finding, Reason
@@ -20,8 +18,6 @@ from allocator.placement.choose import FitVerdict, PlacementPolicy, choose, in_m
 from allocator.placement.fit import hardware
 from allocator.placement.fleet import snapshot_of
 
-_FIELD: Final = f"metadata.annotations[{GROUP_POLICY_KEY}]"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodClaim:
@@ -31,7 +27,8 @@ class PodClaim:
     request: PodRequest
     mode: Mode | None = None  # final; None leaves the choice open
     gpus: tuple[str, ...] = ()  # UUIDs that the scheduler picked; preferred
-    only_picked: bool = False  # a hard policy of the scheduler: where it picked, no other GPU
+    # A policy of the scheduler by which no other GPU will do where it picked some; empty: none.
+    hard_policy: str = ""
     positions: tuple[
         tuple[str, str], ...
     ] = ()  # GPU and MIG position that it picked; preferred too
@@ -66,8 +63,8 @@ def assign(
     if narrowed is not None:
         positioned = replace(policy, preferred_positions=claim.positions)
         assignment = place_on(node, in_mode(narrowed, claim.mode), policy=positioned, demand=demand)
-    if assignment is None and claim.only_picked and claim.gpus:
-        return NoFit(_picks_finding(claim.gpus), later=True)
+    if assignment is None and claim.hard_policy and claim.gpus:
+        return NoFit(_picks_finding(claim), later=True)
     if assignment is None:
         request = in_mode(claim.request, claim.mode)
         assignment = place_on(node, request, policy=policy, demand=demand)
@@ -85,7 +82,7 @@ def _earlier_answer(ledger: Ledger, node: Node, claim: PodClaim) -> Assignment |
     running = bool(claim.in_use) or claim.uid in ledger.held  # its containers are on those grants
     if earlier and (assignment := _earlier_assignment(node, earlier, claim)) is not None:
         keeps = running or _keeps_to_picks(earlier, claim)
-        return assignment if keeps else NoFit(_pending_finding(), later=True)
+        return assignment if keeps else NoFit(_pending_finding(claim), later=True)
     return NoFit(_unusable_finding(), later=True) if running else None
 
 
@@ -100,7 +97,7 @@ def _request_for_picked_gpus(claim: PodClaim) -> PodRequest | None:
 
 def _keeps_to_picks(earlier: Sequence[ContainerGrants], claim: PodClaim) -> bool:
     """Say whether *earlier* grants are on the scheduler's GPUs, where only those will do."""
-    if not claim.only_picked or not claim.gpus:
+    if not claim.hard_policy or not claim.gpus:
         return True
     return all(grant.gpu in claim.gpus for container in earlier for grant in container.grants)
 
@@ -190,22 +187,22 @@ def _unusable_finding() -> Finding:
     )
 
 
-def _picks_finding(picked: Sequence[str]) -> Finding:
+def _picks_finding(claim: PodClaim) -> Finding:
     return Finding(
         reason=Reason.CONFLICTING,
         place="pod",
-        field=_FIELD,
-        what=f"{_names(picked)} cannot take it, and {GROUP_POLICY_KEY}=spread allows no other GPU",
+        field="metadata.annotations",
+        what=f"{_names(claim.gpus)} cannot take it, and {claim.hard_policy} allows no other GPU",
         remedy="the scheduler will pick again",
     )
 
 
-def _pending_finding() -> Finding:
+def _pending_finding(claim: PodClaim) -> Finding:
     return Finding(
         reason=Reason.CONFLICTING,
         place="pod",
-        field=_FIELD,
-        what=f"an earlier binding gave it a GPU that {GROUP_POLICY_KEY}=spread may forbid now",
+        field="metadata.annotations",
+        what=f"an earlier binding gave it a GPU that {claim.hard_policy} may forbid now",
         remedy="the scheduler will retry once that binding has ended",
     )
 

@@ -17,6 +17,8 @@ LIST_NODE_ANNOTATION: Final = "volcano.sh/vgpu-node"  # the node that the list w
 # HAMi's names for the same; its list has a part for each init container too.
 HAMI_LIST_ANNOTATION: Final = "hami.io/vgpu-devices-allocated"
 HAMI_LIST_NODE_ANNOTATION: Final = "hami.io/vgpu-node"
+_SPREAD: Final = "spread"
+_EXCLUSIVE_RULES: Final = "deviceshare.GPUExclusiveRules"
 _MOST_CHARACTERS: Final = 16 * 1024  # characters; 64 containers of 16 devices are half of it
 _MOST_DEVICES: Final = 1024  # devices
 _DEVICE: Final = re.compile(
@@ -50,22 +52,22 @@ def listed_positions(text: str) -> tuple[tuple[str, str], ...]:
     return tuple((device.uuid, device.position) for device in devices if device.position)
 
 
-def list_is_binding(
+def hard_policy(
     annotations: Mapping[str, str],
     labels: Mapping[str, str],
     exclusive_rules: Sequence[Mapping[str, str]],
-) -> bool:
-    """Say whether a pod may have no GPU but those that Volcano listed for it.
+) -> str:
+    """Name the policy by which a pod may have no GPU but those that Volcano listed; often none.
 
     By its policy ``spread`` no two pods of a PodGroup share a GPU. Volcano reads that value
     exactly, and only on pods of a PodGroup. By *exclusive_rules*, its ``GPUExclusiveRules``, no two
     pods that have all labels of one rule share a GPU. It knows where the other pods are; we do not.
     """
     if any(rule.items() <= labels.items() for rule in exclusive_rules):
-        return True
-    if annotations.get(GROUP_POLICY_KEY) != "spread":
-        return False
-    return any(annotations.get(key) for key in POD_GROUP_KEYS)
+        return _EXCLUSIVE_RULES
+    grouped = any(annotations.get(key) for key in POD_GROUP_KEYS)
+    spread = grouped and annotations.get(GROUP_POLICY_KEY) == _SPREAD
+    return f"{GROUP_POLICY_KEY}={_SPREAD}" if spread else ""
 
 
 def parse_device_list(text: str) -> tuple[tuple[ListedDevice, ...], ...]:

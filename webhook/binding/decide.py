@@ -20,7 +20,7 @@ from allocator.request.admitted import admitted_request
 from allocator.request.parse import parse_request
 from allocator.volcano.device_list import (
     LIST_ANNOTATION,
-    list_is_binding,
+    hard_policy,
     listed_positions,
     listed_uuids,
 )
@@ -136,7 +136,7 @@ def _bind_request(
             request=admitted.request,
             mode=admitted.mode or context.namespace.only_mode,
             gpus=listed_uuids(listed),
-            only_picked=list_is_binding(present, live.labels, context.settings.gpu_exclusive_rules),
+            hard_policy=hard_policy(present, live.labels, context.settings.gpu_exclusive_rules),
             positions=listed_positions(listed),
         ),
     )

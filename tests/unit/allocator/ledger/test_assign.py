@@ -114,6 +114,9 @@ def test_a_wish_that_does_not_fit_is_replaced(picked: str) -> None:
     assert grants(result)[0].gpu == "GPU-n0-0"
 
 
+POLICY = "deviceshare.GPUExclusiveRules"  # of the scheduler
+
+
 @pytest.mark.parametrize(
     "picked",
     [
@@ -127,18 +130,18 @@ def test_a_binding_wish_that_does_not_fit_denies(picked: tuple[str, ...]) -> Non
     taken = entry("z", soft_grant(40000, gpu="GPU-n0-1"))
 
     result = assign(
-        ledger(SOFT, (taken,)), wanted(gpus=picked, only_picked=True), policy=PlacementPolicy()
+        ledger(SOFT, (taken,)), wanted(gpus=picked, hard_policy=POLICY), policy=PlacementPolicy()
     )
 
     assert isinstance(result, NoFit)
     assert result.later
     assert picked[0] in str(result.finding)
-    assert "volcano.sh/vgpu-podgroup-policy=spread" in str(result.finding)
+    assert f"{POLICY} allows no other GPU" in str(result.finding)
 
 
 def test_a_binding_wish_is_granted() -> None:
     """Under a hard policy the scheduler's GPU is taken where it has room."""
-    claim = wanted(gpus=("GPU-n0-1",), only_picked=True)
+    claim = wanted(gpus=("GPU-n0-1",), hard_policy=POLICY)
 
     assert grants(assign(ledger(SOFT), claim, policy=PlacementPolicy()))[0].gpu == "GPU-n0-1"
 
@@ -146,14 +149,14 @@ def test_a_binding_wish_is_granted() -> None:
 def test_a_binding_wish_does_not_beat_the_user() -> None:
     """Where the pod's own annotations rule out what the scheduler picked, nothing is left."""
     request = msgspec.structs.replace(THREE_GIG, filters=Filters(not_uuids=("GPU-n0-1",)))
-    claim = wanted(request=request, gpus=("GPU-n0-1",), only_picked=True)
+    claim = wanted(request=request, gpus=("GPU-n0-1",), hard_policy=POLICY)
 
     assert isinstance(assign(ledger(SOFT), claim, policy=PlacementPolicy()), NoFit)
 
 
 def test_without_a_list_a_hard_policy_binds_nobody() -> None:
     """A scheduler that picks no GPU leaves the choice to us."""
-    result = assign(ledger(SOFT), wanted(only_picked=True), policy=PlacementPolicy())
+    result = assign(ledger(SOFT), wanted(hard_policy=POLICY), policy=PlacementPolicy())
 
     assert grants(result)
 
@@ -164,19 +167,20 @@ def test_a_promise_outside_a_binding_wish_is_kept_only_where_it_is_held(held: bo
     had = soft_grant(3000, gpu="GPU-n0-1")
     at = ledger(SOFT, (entry("a", had),), held=["a"] if held else [])
 
-    result = assign(at, wanted(gpus=("GPU-n0-0",), only_picked=True), policy=PlacementPolicy())
+    result = assign(at, wanted(gpus=("GPU-n0-0",), hard_policy=POLICY), policy=PlacementPolicy())
 
     if held:
         assert grants(result) == (had,)
     else:
         assert isinstance(result, NoFit)
         assert result.later
+        assert f"{POLICY} may forbid" in str(result.finding)
 
 
 def test_a_promise_within_a_binding_wish_is_kept() -> None:
     """The earlier GPU is among those that the scheduler picked again."""
     had = soft_grant(3000, gpu="GPU-n0-1")
-    claim = wanted(gpus=("GPU-n0-0", "GPU-n0-1"), only_picked=True)
+    claim = wanted(gpus=("GPU-n0-0", "GPU-n0-1"), hard_policy=POLICY)
 
     result = assign(ledger(SOFT, (entry("a", had),)), claim, policy=PlacementPolicy())
 

@@ -212,7 +212,7 @@ def test_a_list_made_by_a_hard_policy_binds(
 
     found = wish(written, SOFT, **{IDS: "GPU-a,NVIDIA,1,0:"})
 
-    assert found.wanted.only_picked is binding_list
+    assert found.wanted.hard_policy == (f"{POLICY}=spread" if binding_list else "")
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_a_list_made_by_an_exclusive_rule_binds(
     found = judge(bound(brought), live(stored), view)
 
     assert isinstance(found, BindRequest)
-    assert found.wanted.only_picked is binding_list
+    assert found.wanted.hard_policy == ("deviceshare.GPUExclusiveRules" if binding_list else "")
 
 
 def judged_later(written: Any, demand: str, *nodes: Node) -> Judgement:  # noqa: ANN401 -- JSON
