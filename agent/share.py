@@ -44,7 +44,7 @@ class Share:
     has_mounts: bool = True  # admission injected the library's volumes, so the agent need not
     priority: Priority = Priority.LOW  # among containers that share a GPU in software
     stage: Stage = Stage.APP  # when the container runs
-    bare: bool = False  # gets no library: it was granted whole GPUs, and its pod wants none
+    library_off: bool = False  # gets no library: it was granted whole GPUs, and its pod wants none
 
 
 @dataclass(frozen=True, slots=True)

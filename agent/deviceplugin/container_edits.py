@@ -89,15 +89,8 @@ def hami_core_edits(share: Share, *, library: str, region: str) -> ContainerEdit
     return ContainerEdits(env=tuple(_variables(share, gpus)), shown=gpus, mounts=tuple(mounts))
 
 
-def whole_edits(share: Share) -> ContainerEdits:
-    """Return the edits of a share of whole GPUs, which needs no library."""
-    gpus = _gpus(share)
-    variables = _variables(share, gpus, column=Column.MEMORY_ONLY)
-    return ContainerEdits(env=tuple(variables), shown=gpus)
-
-
-def memory_only_edits(share: Share) -> ContainerEdits:
-    """Return the edits of a share whose limits nothing enforces."""
+def unenforced_edits(share: Share) -> ContainerEdits:
+    """Return the edits of a share that nothing limits: memory-only, or whole GPUs."""
     gpus = _gpus(share)
     return ContainerEdits(env=tuple(_variables(share, gpus)), shown=gpus)
 
@@ -117,10 +110,8 @@ def _gpus(share: Share) -> tuple[str, ...]:
     return tuple(grant.gpu for grant in share.grants)
 
 
-def _variables(
-    share: Share, shown: Sequence[str], *, column: Column | None = None
-) -> Iterator[tuple[str, str]]:
-    column = column or _COLUMNS[mode_of(share)]
+def _variables(share: Share, shown: Sequence[str]) -> Iterator[tuple[str, str]]:
+    column = Column.MEMORY_ONLY if share.library_off else _COLUMNS[mode_of(share)]
     for row in VARIABLES:
         form = row.forms.get(column)
         if form is None:

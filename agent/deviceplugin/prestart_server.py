@@ -269,9 +269,7 @@ class PreStart:
                     share, min(slots), container_edits.visible_value(edits.shown)
                 )
                 return edits
-            case Mode.HAMI_CORE if share.bare:
-                return container_edits.whole_edits(share)
-            case Mode.HAMI_CORE:
+            case Mode.HAMI_CORE if not share.library_off:
                 if not share.has_mounts and self.services.slots.lacks_mounts(slots):
                     raise NotYetError(
                         "kubelet assigned its slots while every GPU was in MIG mode, so it lacks "
@@ -281,8 +279,8 @@ class PreStart:
                 region = await self.services.regions.seed(share)
                 library = self.services.slots.library
                 return container_edits.hami_core_edits(share, library=library, region=region)
-            case Mode.MEMORY_ONLY:
-                return container_edits.memory_only_edits(share)
+            case Mode.HAMI_CORE | Mode.MEMORY_ONLY:
+                return container_edits.unenforced_edits(share)
             case _:
                 assert_never(mode)
 

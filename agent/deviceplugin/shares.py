@@ -77,14 +77,20 @@ def share_of(
     if missing := _missing_gpus(grants, devices):
         raise NotYetError(f"GPU {quote(missing[0])} is no longer on this node")
     share = _share(pod, container, _by_pci_address(grants, devices), devices=devices)
-    soft = any(grant.mode is Mode.HAMI_CORE for grant in grants)
-    if unguarded and soft and not share.bare and not container.limited:
+    if unguarded:
+        _check_limits(share, pod, container)
+    return share
+
+
+def _check_limits(share: Share, pod: NodePod, container: PodContainer) -> None:
+    """Raise NotYetError where nothing would hold a container to its share of a GPU."""
+    soft = any(grant.mode is Mode.HAMI_CORE for grant in share.grants)
+    if soft and not share.library_off and not container.limited:
         raise NotYetError(
             f"container {quote(container.name)} of pod {_pod_name(pod)} has no variables that keep "
             "it to its share, and its grant is not whole GPUs of this node that it may use without "
             "the library; delete the pod so that it is recreated"
         )
-    return share
 
 
 def _whole(grant: Grant, devices: Collection[Device]) -> bool:
@@ -105,7 +111,7 @@ def _share(
     *,
     devices: Collection[Device],
 ) -> Share:
-    """Return the share; an annotation alone, which may change, never makes it bare."""
+    """Return the share; an annotation alone, which may change, never takes the library off."""
     owner = Owner(uid=pod.uid, namespace=pod.namespace, pod=pod.name, containers=(container.name,))
     return Share(
         owner=owner,
@@ -114,7 +120,7 @@ def _share(
         has_mounts=container.has_mounts,
         priority=container.priority,
         stage=container.stage,
-        bare=pod.library_off
+        library_off=pod.library_off
         and not container.has_mounts
         and all(_whole(grant, devices) for grant in grants),
     )

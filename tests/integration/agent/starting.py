@@ -39,7 +39,7 @@ class Ledger:
     lingering: set[str] = field(default_factory=set)
     told: list[Event] = field(default_factory=list)
     asked: int = 0
-    bare: bool = False  # whether shares are whole GPUs of pods that want no library
+    library_off: bool = False  # whether shares are whole GPUs of pods that want no library
     mounting: bool = True  # whether admission mounts what a share needs
     made: list[tuple[str, Placement]] = field(default_factory=list)
     regions: RegionProvider | None = None  # real ones, where a test wants them
@@ -66,7 +66,7 @@ class Ledger:
                     grants=grants,
                     key="c0",
                     has_mounts=self.mounting,
-                    bare=self.bare,
+                    library_off=self.library_off,
                 )
         raise NotYetError(f"{owner.pod} has no entry in the ledger")
 

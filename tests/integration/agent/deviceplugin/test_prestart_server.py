@@ -37,7 +37,7 @@ def test_a_bare_start_brings_no_library() -> None:
     """Its edits show the GPU and neither mount nor limit anything."""
 
     async def act(site: Site) -> None:
-        site.ledger.bare = True
+        site.ledger.library_off = True
         site.ledger.promise("uid-1", "train-0", soft_grant(15360, 100, gpu="GPU-7"))
 
         held = await site.kubelet.admit("uid-1", "train-0")
@@ -55,7 +55,7 @@ def test_without_cdi_a_bare_start_mounts_nothing() -> None:
     """Allocate named the mounts before anybody knew; they lead nowhere."""
 
     async def act(site: Site) -> None:
-        site.ledger.bare, site.ledger.mounting = True, False
+        site.ledger.library_off, site.ledger.mounting = True, False
         site.ledger.promise("uid-1", "train-0", soft_grant(15360, 100, gpu="GPU-7"))
 
         held = await site.kubelet.admit("uid-1", "train-0")

@@ -159,7 +159,7 @@ def test_two_gpus_are_told_apart_by_their_names(tmp_path: Path) -> None:
 
 def test_a_container_without_the_library_is_no_violation(tmp_path: Path) -> None:
     """One with whole GPUs may run without a region; nothing is missing then."""
-    bare = replace(share(soft_grant(15360, 100, gpu=GPU)), bare=True)
+    bare = replace(share(soft_grant(15360, 100, gpu=GPU)), library_off=True)
 
     found = inspector(tmp_path).inspect([], site(bare))
 

@@ -11,9 +11,9 @@ from agent.deviceplugin.container_edits import (
     ContainerEdits,
     HostMount,
     hami_core_edits,
-    memory_only_edits,
     mig_edits,
     slot_mounts,
+    unenforced_edits,
 )
 from agent.share import DeviceNode, Owner, ReadyInstance, Share
 from allocator.catalog.injection import MOUNTS, VARIABLES, Column, Literal
@@ -98,7 +98,7 @@ def test_what_nothing_enforces_is_shown_only() -> None:
     """A memory-only share shows its GPU; a vocabulary's own variables stay the pod's."""
     grant = Grant(gpu="GPU-a", mode=Mode.MEMORY_ONLY, memory=MiB(1000), cores=CorePercent(0))
 
-    edits = memory_only_edits(share(grant))
+    edits = unenforced_edits(share(grant))
 
     assert dict(edits.env)["NVIDIA_VISIBLE_DEVICES"] == "GPU-a"
     assert not [name for name, _ in edits.env if name.startswith("ALIYUN")]

@@ -43,7 +43,7 @@ def share(found: NodePod, *grants: Grant, unguarded: bool = False) -> Share:
 @pytest.mark.parametrize("unguarded", [False, True])
 def test_whole_grants_go_without_the_library(unguarded: bool) -> None:
     """With and without CDI."""
-    assert share(bound({LIBRARY: "off"}), WHOLE, unguarded=unguarded).bare
+    assert share(bound({LIBRARY: "off"}), WHOLE, unguarded=unguarded).library_off
 
 
 SHORT = [
@@ -57,7 +57,7 @@ SHORT = [
 @pytest.mark.parametrize("grants", SHORT)
 def test_a_lesser_grant_keeps_the_library(grants: tuple[Grant, ...]) -> None:
     """With CDI its edits limit it, whatever the pod lacks."""
-    assert not share(bound({LIBRARY: "off"}), *grants).bare
+    assert not share(bound({LIBRARY: "off"}), *grants).library_off
 
 
 @pytest.mark.parametrize("grants", SHORT)
@@ -72,20 +72,20 @@ def test_an_annotation_added_later_lifts_nothing() -> None:
     slice_of: dict[str, object] = {NUMBER: 1, MEMORY: 3000}
     found = bound({MODE: "hami-core"}, slice_of, later="off")
 
-    assert not share(found, soft_grant(3000)).bare
-    assert not share(found, soft_grant(3000), unguarded=True).bare
+    assert not share(found, soft_grant(3000)).library_off
+    assert not share(found, soft_grant(3000), unguarded=True).library_off
 
 
 def test_an_annotation_added_later_takes_no_library_from_a_whole_gpu() -> None:
     """What admission mounted and wrote stays as one."""
-    assert not share(bound({MODE: "hami-core"}, later="off"), WHOLE).bare
+    assert not share(bound({MODE: "hami-core"}, later="off"), WHOLE).library_off
 
 
 def test_an_annotation_removed_later_brings_the_library_back() -> None:
     """Without CDI its variables are missing, so it cannot start."""
     found = bound({LIBRARY: "off"}, later=None)
 
-    assert not share(found, WHOLE).bare
+    assert not share(found, WHOLE).library_off
     with pytest.raises(NotYetError, match="no variables"):
         share(found, WHOLE, unguarded=True)
 
@@ -96,6 +96,6 @@ def test_a_pod_that_bypassed_admission_gains_nothing() -> None:
     forged["metadata"] |= {"uid": "u"}
     found = parse_pod(json.dumps(forged).encode())
 
-    assert not share(found, soft_grant(3000)).bare
+    assert not share(found, soft_grant(3000)).library_off
     with pytest.raises(NotYetError, match="not admitted"):
         share(found, soft_grant(3000), unguarded=True)
