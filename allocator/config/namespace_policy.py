@@ -8,7 +8,6 @@ from allocator.catalog.keys import (
     LIBRARY_KEY,
     MIN_ISOLATION_KEY,
     PREFER_KEY,
-    PROFILE_KEY,
 )
 from allocator.config.settings import Prefer
 from allocator.model.decision import Finding, Reason
@@ -90,10 +89,8 @@ def _stronger(request: PodRequest, demanded: str) -> str:
         return f'set {ISOLATE_KEY} to "true"'
     if names.mode is not None:  # its resources go with no mode of hardware
         return f"ask for {names.slot} and its memory in MiB instead of {names.memory}"
-    if request.library_off:
-        return f"remove {LIBRARY_KEY}"
-    key = PROFILE_KEY if request.profile is not None else request.mode_key
-    if key:
-        return f"remove {key}"
+    named_by = (LIBRARY_KEY if request.library_off else None, request.mode_key)
+    if keys := [key for key in named_by if key is not None]:
+        return f"remove {' and '.join(keys)}"
     named = request.named_mode is not None
     return f"use mode {demanded}" if named else "delete the pod so that it is created anew"

@@ -118,6 +118,13 @@ def test_what_an_earlier_pass_chose_must_be_strong_enough() -> None:
             f"remove {LIBRARY}",
             id="without-the-library",
         ),
+        pytest.param(
+            "mig",
+            {NUMBER: 1, CORES: 100},
+            {LIBRARY: "off", MODE: "hami-core"},
+            f"remove {LIBRARY} and {MODE}",
+            id="named-without-the-library",
+        ),
         pytest.param("hami-core", {GPU_MEM: 4}, {}, f'set {ISOLATE} to "true"', id="counted-only"),
         pytest.param(
             "mig",
