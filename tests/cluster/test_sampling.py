@@ -36,12 +36,16 @@ def crowded(name: str) -> Node:
 
 
 def machine(name: str) -> Json:
-    """Write a crowded node as its kubelet reports it: in sum it has what is asked for."""
+    """Write a crowded node as its kubelet reports it: in sum it has what is asked for.
+
+    It has the label of an agent, because the control plane deletes the GPUNode of a node without.
+    """
     room = {"cpu": "8", "memory": "32Gi", "pods": "110"}
     room |= {NUMBER: str(GPUS * 10), MEMORY: str(GPUS * LEFT)}
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
     status = {"capacity": room, "allocatable": room, "conditions": [ready]}
-    return {"metadata": {"name": name}, "status": status}
+    labels = {"vgpu-admission.io/agent": "0.1.0"}
+    return {"metadata": {"name": name, "labels": labels}, "status": status}
 
 
 @pytest.fixture(scope="module")
