@@ -20,7 +20,7 @@ from tests.cluster.storm_site import (
     storm_site,
 )
 
-pytestmark = pytest.mark.timeout(1200)  # seconds; some 60, unless other tests run beside
+pytestmark = [pytest.mark.patient, pytest.mark.timeout(1200)]  # seconds; some 60 on a quiet machine
 
 
 @pytest.fixture(scope="module")
