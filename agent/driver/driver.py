@@ -68,6 +68,7 @@ class Device:
     board: Board | None = None
     numa: int | None = None
     links: tuple[str, ...] = ()  # UUIDs of GPUs joined by NVLink, directly or through a switch
+    link_counts: tuple[int, ...] = ()  # the number of NVLinks to each of these; empty with a switch
     switch: str | None = None  # PCI address of the PCIe switch above it
     recovery: Recovery | None = None  # None: the driver does not report it
 

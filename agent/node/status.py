@@ -125,6 +125,7 @@ def _served_gpu(
         ),
         instances=tuple(i.placed for i in hardware.instances if i.gpu == device.uuid),
         links=device.links,
+        link_counts=device.link_counts,
         switch=device.switch,
     )
     return ServedGpu(gpu=gpu, pci=device.pci, reason=reason[:LONGEST_REASON])

@@ -1,8 +1,10 @@
 """The facts of a GPU that do not change, and its MIG mode, links and needed recovery, by NVML."""
 
 import re
+from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -10,7 +12,7 @@ from typing import Final
 import pynvml
 
 from agent.driver.board_discovery import pci_address
-from agent.driver.driver import Fault, MigMode, Recovery
+from agent.driver.driver import Device, Fault, MigMode, Recovery
 from agent.nvml.calls import Handle, NvmlError, call_if_supported, call_nvml, look_up
 
 _PCI_ADDRESS: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
@@ -43,7 +45,7 @@ class FixedFacts:
     ampere_or_older: bool  # MIG mode needs a reset
     numa: int | None  # NUMA node
     switch: str | None  # PCI address of the PCIe switch above the GPU
-    peers: frozenset[str]  # PCI addresses at the other ends of its NVLinks
+    peers: Mapping[str, int]  # the number of its NVLinks by the PCI address at their other ends
     switched: bool  # an NVLink ends at an NVSwitch, which joins all GPUs that reach it
 
     @property
@@ -113,13 +115,16 @@ def recovery(device: Handle) -> Recovery | None:
     return _RECOVERIES.get(int(fields[0].value.uiVal))
 
 
-def links_of(gpu: FixedFacts, gpus: tuple[FixedFacts, ...]) -> tuple[str, ...]:
-    """Return the UUIDs of the *gpus* that NVLink joins with *gpu*."""
-    return tuple(
-        other.uuid
+def with_links(device: Device, gpu: FixedFacts, gpus: tuple[FixedFacts, ...]) -> Device:
+    """Return *device*, whose facts are *gpu*, with its NVLinks to the other *gpus*."""
+    linked = tuple(
+        other
         for other in gpus
         if other.uuid != gpu.uuid and (other.pci in gpu.peers or (gpu.switched and other.switched))
     )
+    # Through a switch a GPU has the same bandwidth to every other.
+    counts = () if gpu.switched else tuple(gpu.peers[other.pci] for other in linked)
+    return replace(device, links=tuple(other.uuid for other in linked), link_counts=counts)
 
 
 def _ampere_or_older(device: Handle) -> bool:
@@ -156,8 +161,8 @@ def _pcie_switch(sysfs: Path, pci: str) -> str | None:
     return above if _PCI_ADDRESS.fullmatch(above) else None
 
 
-def _nvlink_peers(device: Handle) -> tuple[frozenset[str], bool]:
-    peers: set[str] = set()
+def _nvlink_peers(device: Handle) -> tuple[Mapping[str, int], bool]:
+    peers: Counter[str] = Counter()
     switched = False
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
         active = call_if_supported(pynvml.nvmlDeviceGetNvLinkState, device, link)
@@ -169,8 +174,8 @@ def _nvlink_peers(device: Handle) -> tuple[frozenset[str], bool]:
         if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
             switched = True
         else:
-            peers |= _peer_address(device, link)
-    return frozenset(peers), switched
+            peers.update(_peer_address(device, link))
+    return peers, switched
 
 
 def _peer_address(device: Handle, link: int) -> set[str]:

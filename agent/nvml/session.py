@@ -1,7 +1,6 @@
 """An NVML session: the calls to the driver, and what is cached of its GPUs."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +27,7 @@ from agent.nvml.calls import (
     is_not_found,
     look_up,
 )
-from agent.nvml.devices import FixedFacts, fixed_facts, in_mig_mode, links_of, mig_mode, recovery
+from agent.nvml.devices import FixedFacts, fixed_facts, in_mig_mode, mig_mode, recovery, with_links
 from agent.nvml.events import ErrorEvents
 from agent.nvml.mig import (
     ComputeProfile,
@@ -77,9 +76,7 @@ class NvmlSession:
         """Return the GPUs that can be read; others are logged, once for each reason."""
         devices = tuple(self._readable_devices())
         facts = tuple(self._fixed[device.uuid] for device in devices)
-        return tuple(
-            replace(device, links=links_of(self._fixed[device.uuid], facts)) for device in devices
-        )
+        return tuple(with_links(device, self._fixed[device.uuid], facts) for device in devices)
 
     def _readable_devices(self) -> Iterator[Device]:
         for index in range(int(call_nvml(pynvml.nvmlDeviceGetCount))):

@@ -178,6 +178,7 @@ def _gpu(wire: GpuWire, board: Board | None) -> Gpu:
         numa=wire.numa,
         switch=wire.switch,
         links=wire.links,
+        link_counts=wire.link_counts,
         foreign=MiB(wire.foreign_mib),
     )
 

@@ -76,6 +76,7 @@ class GpuWire(Wire):
     numa: _Count | None = None
     switch: _Text | None = None
     links: Annotated[tuple[_DeviceId, ...], _Few] = ()
+    link_counts: Annotated[tuple[_Count, ...], _Few] = ()
     foreign_mib: _Count = msgspec.field(name="foreignMiB", default=0)
 
 
@@ -241,6 +242,7 @@ def _gpu_wire(gpu: Gpu, boards: tuple[Board, ...]) -> GpuWire:
         numa=gpu.numa,
         switch=gpu.switch,
         links=gpu.links,
+        link_counts=gpu.link_counts,
         foreign_mib=gpu.foreign,
     )
 

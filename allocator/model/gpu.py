@@ -31,6 +31,8 @@ class Gpu:
     instances: tuple[Placement, ...] = ()  # live MIG instances, busy or idle
     deviceshare: bool = False  # Volcano's scheduler allocates on it too, by listed positions
     links: tuple[str, ...] = ()  # UUIDs of the GPUs that NVLink connects it with
+    # The number of NVLinks to each of these; empty: unknown, or the same for all, by a switch.
+    link_counts: tuple[int, ...] = ()
     switch: str | None = None  # PCI address of its PCIe switch
 
     @property

@@ -1,8 +1,8 @@
 """Topology: which GPUs of a node are close to each other, as far as its inventory says so.
 
-Two GPUs are closest where NVLink joins them, else where they hang on one PCIe switch, else where
-they sit on one NUMA node. Instances of cut GPUs speak to no other GPU over either, so of those only
-the NUMA node counts.
+Two GPUs are closest where NVLink joins them, by as many links as any two GPUs of the node, then by
+fewer, else where they hang on one PCIe switch, else where they sit on one NUMA node. Instances of
+cut GPUs speak to no other GPU over either, so of those only the NUMA node counts.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,10 +16,14 @@ from allocator.model.gpu import Gpu
 from allocator.model.request import Mode
 from allocator.placement.packing import Headrooms
 
-# What the farthest pair of a set is worth, in thousandths, by its distance: joined by NVLink and on
-# one switch, on one NUMA node, on two; not joined and the same.
-WORTH: Final = (1000, 1000, 900, 700, 500, 0)
-_APART: Final = 3  # what a missing link adds to a distance
+# What the farthest pair of a set is worth, in thousandths, by its distance: joined by the most
+# NVLinks and on one switch, on one NUMA node, on two; joined by fewer and the same; not joined and
+# the same.
+WORTH: Final = (1000, 1000, 900, 1000, 1000, 900, 700, 500, 0)
+# What a pair is worth that a pod of one GPU breaks; half as much where it has fewer links.
+_LOSSES: Final = (1000, 1000, 900, 500, 500, 450)
+_FEWER: Final = 3  # what fewer links add to a distance
+_APART: Final = 6  # what a missing link adds
 _DIGITS: Final = 12  # bits: the 64 GPUs that a node may have are 2016 pairs
 # One pair of a distance weighs more than all pairs of smaller ones together can.
 _STRAINS: Final = (0, *(1 << _DIGITS * more for more in range(len(WORTH) - 1)))
@@ -54,17 +58,22 @@ def link_distances(gpus: Sequence[Gpu]) -> LinkDistances:
 
 
 class _GpuLocation(NamedTuple):
-    """What of a GPU decides who is close to it; ``links`` are positions."""
+    """What of a GPU decides who is close to it."""
 
     numa: int | None
     switch: str | None
-    links: tuple[int, ...]
+    links: tuple[tuple[int, int], ...]  # position of the other GPU, and the number of NVLinks
 
 
 def _location(gpu: Gpu, places: dict[str, int]) -> _GpuLocation:
     if gpu.mode is Mode.MIG:
         return _GpuLocation(gpu.numa, None, ())
-    links = tuple([places[uuid] for uuid in gpu.links if uuid in places]) if gpu.links else ()
+    if not gpu.links:
+        return _GpuLocation(gpu.numa, gpu.switch, ())
+    known = len(gpu.link_counts) == len(gpu.links)
+    counts = gpu.link_counts if known else (1,) * len(gpu.links)
+    pairs = zip(gpu.links, counts, strict=True)
+    links = tuple([(places[uuid], count) for uuid, count in pairs if uuid in places])
     return _GpuLocation(gpu.numa, gpu.switch, links)
 
 
@@ -73,7 +82,13 @@ def _link_distances(gpus: tuple[_GpuLocation, ...]) -> LinkDistances:
     if not any(gpu.numa is not None or gpu.switch or gpu.links for gpu in gpus):
         return LinkDistances((0,) * len(gpus), ())
     positions = range(len(gpus))
-    distances = [[_distance(gpus, a, b) if a != b else 0 for b in positions] for a in positions]
+    links = [dict(gpu.links) for gpu in gpus]
+    pairs = combinations(positions, 2)
+    most = max((min(links[a].get(b, 0), links[b].get(a, 0)) for a, b in pairs), default=0)
+    distances = [
+        [_distance(gpus, a, b, links=links, most=most) if a != b else 0 for b in positions]
+        for a in positions
+    ]
     firsts: list[int] = []  # one GPU of each kind
     kinds: list[int] = []
     within: list[int] = []
@@ -92,15 +107,22 @@ def _link_distances(gpus: tuple[_GpuLocation, ...]) -> LinkDistances:
     return LinkDistances(tuple(kinds), tuple(map(tuple, between)))
 
 
-def _distance(gpus: Sequence[_GpuLocation], a: int, b: int) -> int:
-    """Return an index into :data:`WORTH`; a link that only one end knows of is none."""
+def _distance(
+    gpus: Sequence[_GpuLocation], a: int, b: int, *, links: Sequence[dict[int, int]], most: int
+) -> int:
+    """Return an index into :data:`WORTH`; a link that only one end knows of is none.
+
+    *most* is the largest number of links between two GPUs of the node.
+    """
     one, other = gpus[a], gpus[b]
-    joined = b in one.links and a in other.links
+    joined = min(links[a].get(b, 0), links[b].get(a, 0))
     if one.switch and one.switch == other.switch:
         host = 0
     else:
         host = 1 if one.numa is not None and one.numa == other.numa else 2
-    return host if joined else host + _APART
+    if not joined:
+        return host + _APART
+    return host if joined == most else host + _FEWER
 
 
 def _alike(distances: Sequence[Sequence[int]], a: int, b: int) -> bool:
@@ -148,8 +170,8 @@ def _loosest_first(options: list[Option], headrooms: Headrooms) -> list[Option]:
     for a, b in combinations(idle, 2) if known.distances else ():
         distance = known.distances[known.kinds[a]][known.kinds[b]]
         if distance < _APART:
-            losses[a] += WORTH[distance]
-            losses[b] += WORTH[distance]
+            losses[a] += _LOSSES[distance]
+            losses[b] += _LOSSES[distance]
     if not any(losses):  # GPUs in MIG mode too, whose options are not in the order of their ranks
         return options
     return sorted(options, key=lambda option: (option.rank, losses[option.position]))

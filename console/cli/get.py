@@ -1,8 +1,10 @@
 """The lists that ``get`` prints: gather, select by name, print."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
+
+import msgspec
 
 from allocator.cli.terminal import show, terminal_width
 from console.cli.session import CommandSession, QuestionError
@@ -12,7 +14,7 @@ from console.cluster.reader_client import ClusterReader
 from console.cluster.snapshot import ClusterView
 from console.get.gpu_rows import GpuRow, gpu_listing
 from console.get.layout import layout_lines
-from console.get.listing import Listing, OutputFormat, in_order, listing_lines
+from console.get.listing import Listing, OutputFormat, in_order, listing_lines, only_rows
 from console.get.node_rows import node_listing
 from console.get.pod_rows import PodRow, pod_listing, pod_rows
 
@@ -39,6 +41,42 @@ class Printer:
             self.session.errors.write(f"{nothing}\n")
         return 0
 
+    def note(self, lines: Iterable[str]) -> None:
+        """Write *lines* about the list to the error stream."""
+        self.session.errors.writelines(f"{line}\n" for line in lines)
+
+
+class ChangePrinter:
+    """Prints a list at first, and afterwards only the rows that are new or have changed."""
+
+    def __init__(self, printer: Printer) -> None:
+        """Print as *printer* does."""
+        self._printer = printer
+        self._rows: frozenset[bytes] | None = None  # as they were printed last
+        self._notes: frozenset[str] = frozenset()
+        self.output = printer.output
+
+    def print(self, listing: Listing, nothing: str) -> int:
+        """Print what has changed of a listing; *nothing* once, if there is nothing yet."""
+        encoded = list(map(msgspec.json.encode, listing.rows))
+        before, self._rows = self._rows, frozenset(encoded)
+        if before is None:
+            return self._printer.print(listing, nothing)
+        changed = [number for number, row in enumerate(encoded) if row not in before]
+        if not changed:
+            return 0
+        self._printer = replace(self._printer, headed=self._printer.headed and not before)
+        return self._printer.print(only_rows(listing, changed), nothing)
+
+    def note(self, lines: Iterable[str]) -> None:
+        """Write those *lines* to the error stream that it does not show already."""
+        before, now = self._notes, list(lines)
+        self._notes = frozenset(now)
+        self._printer.note(line for line in now if line not in before)
+
+
+AnyPrinter = Printer | ChangePrinter
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListSelection:
@@ -49,14 +87,14 @@ class ListSelection:
     labels: str = ""  # a label selector
 
 
-async def nodes(reader: ClusterReader, printer: Printer, selection: ListSelection) -> int:
+async def nodes(reader: ClusterReader, printer: AnyPrinter, selection: ListSelection) -> int:
     """Print nodes with GPUs, all or some, and under a table why nodes are closed."""
     site = select_nodes(
         await reader.site(), await reader.labelled_nodes(selection.labels), selection.names
     )
     code = printer.print(node_listing(site), NOTHING)
     if printer.output is OutputFormat.TABLE:
-        printer.session.errors.writelines(_closed_lines(site))
+        printer.note(_closed_lines(site))
     return code
 
 
@@ -64,12 +102,12 @@ def _closed_lines(site: ClusterView) -> Iterator[str]:
     """Yield one line for each closed node; ``--output=wide`` has them all."""
     reasons = [(name, why) for name in site.ledgers if (why := site.closed_reason(name))]
     for name, why in reasons[:MOST_CLOSED]:
-        yield f"{name} takes no new pods: {why}\n"
+        yield f"{name} takes no new pods: {why}"
     if len(reasons) > MOST_CLOSED:
-        yield f"{len(reasons) - MOST_CLOSED} more take no new pods; see --output=wide\n"
+        yield f"{len(reasons) - MOST_CLOSED} more take no new pods; see --output=wide"
 
 
-async def gpus(reader: ClusterReader, printer: Printer, selection: ListSelection) -> int:
+async def gpus(reader: ClusterReader, printer: AnyPrinter, selection: ListSelection) -> int:
     """Print GPUs, all or some: by their names, their UUIDs, or the names of their nodes."""
     whole = await reader.site()
     nodes = [_node_of(whole, name) for name in selection.names]
@@ -77,7 +115,7 @@ async def gpus(reader: ClusterReader, printer: Printer, selection: ListSelection
     return printer.print(_only_gpus(gpu_listing(site), selection.names), NOTHING)
 
 
-async def pods(reader: ClusterReader, printer: Printer, selection: ListSelection) -> int:
+async def pods(reader: ClusterReader, printer: AnyPrinter, selection: ListSelection) -> int:
     """Print pods that ask for a share of a GPU, or hold one."""
     site = await reader.site(needed=False)
     pod_views = await reader.pods(selection.namespace, selection.labels)
@@ -129,12 +167,7 @@ def _only_gpus(listing: Listing, names: Sequence[str]) -> Listing:
         if not chosen
         or (isinstance(row, GpuRow) and not chosen.isdisjoint((row.node, row.name, row.uuid)))
     ]
-    return replace(
-        listing,
-        rows=[listing.rows[number] for number in kept],
-        cells=[listing.cells[number] for number in kept],
-        created=[listing.created[number] for number in kept] if listing.created else (),
-    )
+    return only_rows(listing, kept)
 
 
 def _select_rows(

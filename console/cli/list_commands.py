@@ -1,20 +1,23 @@
 """The commands that list and draw: ``get`` and ``layout``."""
 
+from collections.abc import Awaitable, Callable
 from typing import Final, Unpack
 
 import click
 
 from console.cli import get as lists
-from console.cli.get import ListSelection, Printer
+from console.cli.get import AnyPrinter, ChangePrinter, ListSelection, Printer
 from console.cli.groups import OptionsFirst
 from console.cli.options import PrintOptions, labels, with_output_options, with_session
 from console.cli.session import CommandSession
+from console.cli.watch import watch
 from console.cluster.reader_client import ClusterReader
 from console.get import gpu_rows, node_rows, pod_rows
 from console.get.listing import OutputFormat
 
 NODE_HELP: Final = "same as the argument NODE; repeatable"
 NODES: Final = (*node_rows.COLUMNS, *node_rows.WIDE)
+_TABLES: Final = (OutputFormat.TABLE, OutputFormat.WIDE)
 GPUS: Final = (*gpu_rows.COLUMNS, *gpu_rows.WIDE)
 PODS: Final = (pod_rows.SPACE, *pod_rows.COLUMNS, *pod_rows.WIDE)
 
@@ -22,6 +25,22 @@ PODS: Final = (pod_rows.SPACE, *pod_rows.COLUMNS, *pod_rows.WIDE)
 def _printer(session: CommandSession, options: PrintOptions) -> Printer:
     output = OutputFormat(options["output"] or OutputFormat.TABLE)
     return Printer(session, output, headed=options["headed"], column=options["column"] or "")
+
+
+def _run(
+    session: CommandSession,
+    options: PrintOptions,
+    view: Callable[[ClusterReader, AnyPrinter], Awaitable[int]],
+) -> int:
+    """Print a list once, or watch it; raises ``click.UsageError`` for a document to watch."""
+    printer = _printer(session, options)
+    if not options["watch"]:
+        return session.run(lambda reader: view(reader, printer))
+    if printer.output not in _TABLES:
+        text = f"--watch cannot go with -o {printer.output}; accepted: a table, -o wide"
+        raise click.UsageError(text)
+    changes = ChangePrinter(printer)
+    return session.run(lambda reader: watch(reader, lambda again: view(again, changes)))
 
 
 class _Kinds(OptionsFirst):
@@ -50,7 +69,7 @@ def get_nodes(
 ) -> int:
     """List nodes with GPUs: amounts promised and the largest request that still fits."""
     selection = ListSelection(names=names, labels=options["labels"])
-    return session.run(lambda reader: lists.nodes(reader, _printer(session, options), selection))
+    return _run(session, options, lambda reader, to: lists.nodes(reader, to, selection))
 
 
 @get.command("gpus")
@@ -68,7 +87,7 @@ def get_gpus(
 ) -> int:
     """List GPUs: MIG layout, amounts promised and the largest request that still fits."""
     selection = ListSelection(names=tuple(dict.fromkeys((*names, *more))), labels=options["labels"])
-    return session.run(lambda reader: lists.gpus(reader, _printer(session, options), selection))
+    return _run(session, options, lambda reader, to: lists.gpus(reader, to, selection))
 
 
 @get.command("pods")
@@ -88,12 +107,12 @@ def get_pods(
 ) -> int:
     """List pods that ask for vGPU: what each got, and where."""
 
-    async def view(reader: ClusterReader) -> int:
+    async def view(reader: ClusterReader, printer: AnyPrinter) -> int:
         space = None if everywhere else session.namespace or reader.cluster.namespace
         selection = ListSelection(names=names, namespace=space, labels=options["labels"])
-        return await lists.pods(reader, _printer(session, options), selection)
+        return await lists.pods(reader, printer, selection)
 
-    return session.run(view)
+    return _run(session, options, view)
 
 
 @click.command("layout")

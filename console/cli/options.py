@@ -24,6 +24,7 @@ _DOCUMENTS: Final = [str(OutputFormat.JSON), str(OutputFormat.YAML)]
 _MODES: Final = [ANY, str(Mode.MIG), str(Mode.HAMI_CORE)]
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0}
 BARE_HELP: Final = "print no column headings"
+WATCH_HELP: Final = "after the list, print the rows that are new or change, until interrupted"
 SORT_HELP: Final = "column to sort by, upper or lower case, including those of -o wide"
 
 
@@ -164,6 +165,7 @@ class PrintOptions(TypedDict):
     headed: bool
     column: str | None
     labels: str
+    watch: bool
 
 
 def with_output_options(
@@ -174,6 +176,7 @@ def with_output_options(
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         for option in (
+            click.option("-w", "--watch", is_flag=True, help=WATCH_HELP),
             click.option("--no-headers", "headed", flag_value=False, default=True, help=BARE_HELP),
             click.option("--sort-by", "column", metavar="COLUMN", type=choices, help=SORT_HELP),
             click.option(

@@ -12,6 +12,7 @@ from console.cluster.snapshot import READER_ROLE
 from kube.errors import ApiError, KubeError, NotFoundError, UnreachableError
 
 ERROR: Final = 1
+INTERRUPTED: Final = 130  # as of a shell, for SIGINT
 UNAUTHORIZED: Final = 401
 _INSTALLED: Final = "vgpu-admission is not installed in this cluster, or its CRD is missing"
 
@@ -32,7 +33,10 @@ class CommandSession:
 
     def run(self, view: Callable[[ClusterReader], Awaitable[int]]) -> int:
         """Run :meth:`answer` in a new event loop and return the exit code."""
-        return asyncio.run(self.answer(view))
+        try:
+            return asyncio.run(self.answer(view))
+        except KeyboardInterrupt:
+            return INTERRUPTED
 
     async def answer(self, view: Callable[[ClusterReader], Awaitable[int]]) -> int:
         """Let *view* read the cluster and return its exit code; print errors and return 1."""

@@ -50,12 +50,16 @@ def in_order(listing: Listing, column: str) -> Listing:
     else:
         place = columns.index(column)
         keys = [sort_key(cells[place]) for cells in listing.cells]
-    order = sorted(range(len(keys)), key=keys.__getitem__)
+    return only_rows(listing, sorted(range(len(keys)), key=keys.__getitem__))
+
+
+def only_rows(listing: Listing, indexes: Sequence[int]) -> Listing:
+    """Return *listing* with the rows at *indexes*, in that order."""
     return replace(
         listing,
-        rows=[listing.rows[index] for index in order],
-        cells=[listing.cells[index] for index in order],
-        created=[listing.created[index] for index in order] if listing.created else (),
+        rows=[listing.rows[index] for index in indexes],
+        cells=[listing.cells[index] for index in indexes],
+        created=[listing.created[index] for index in indexes] if listing.created else (),
     )
 
 

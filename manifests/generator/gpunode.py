@@ -100,6 +100,7 @@ _GPU: Final = ObjectShape(
         "numa": Number(most=1023),
         "switch": _PCI,
         "links": Many(_DEVICE_ID, most=64),
+        "linkCounts": Many(Number(most=64), most=64),
         "reason": Text(256),
         "foreignMiB": Number(),
     },
@@ -223,6 +224,7 @@ def _status() -> Json:
                 "uuid, index, pci, model, board (an index in boards), memoryMiB, mode, healthy, "
                 "reason (why it is not), slots (how many containers may share it), numa, switch "
                 "(PCI address of the PCIe switch above it), links (GPUs connected by NVLink), "
+                "linkCounts (the number of NVLinks to each of these; absent with a switch), "
                 "foreignMiB (memory held by processes without an entry)."
             ),
             "instances": _open("Live MIG instances: gpu, profile, start, uuid."),

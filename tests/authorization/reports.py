@@ -95,6 +95,12 @@ AGENTS_REPORTS: Final = (
                 [_GPU | {"links": ["../x"]}],
                 (_shape("gpus[].links[]"),),
             ),
+            (
+                "a link that is counted in words",
+                "gpus",
+                [_GPU | {"links": ["GPU-2"], "linkCounts": ["two"]}],
+                (_shape("gpus[].linkCounts[]"),),
+            ),
             ("too many GPUs", "gpus", [_GPU] * 65, (_shape("gpus"),)),
             (
                 "a board without profiles",

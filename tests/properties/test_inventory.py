@@ -58,6 +58,7 @@ def gpus(draw: st.DrawFn, index: int) -> Gpu:
         numa=draw(st.none() | st.integers(0, 7)),
         foreign=MiB(draw(st.integers(0, 1000))),
         links=tuple(draw(st.lists(WORDS.map("GPU-".__add__), max_size=2))),
+        link_counts=tuple(draw(st.lists(st.integers(0, 18), max_size=2))),
         switch=draw(st.none() | st.just("0000:3b:00.0")),
         instances=tuple(instances),
     )

@@ -24,7 +24,8 @@ from allocator.placement.topology import (
 )
 from tests.builders.model import ask, gpu, soft_grant
 
-JOINED = 3  # every distance of two GPUs that NVLink joins is smaller
+JOINED = 6  # every distance of two GPUs that NVLink joins is smaller
+LOSSES = (1000, 1000, 900, 500, 500, 450)  # by those distances
 
 
 @st.composite
@@ -39,7 +40,10 @@ def machines(draw: st.DrawFn) -> list[Gpu]:
     pairs = draw(st.sets(st.sampled_from(list(combinations(every, 2))))) if odd else set()
     switches = [None, "0000:3b:00.0", "0000:8b:00.0"] if odd else [None]
     modes = [Mode.HAMI_CORE, Mode.HAMI_CORE, Mode.MIG] if odd else [Mode.HAMI_CORE]
-    ends = {i: tuple(f"GPU-{a + b - i}" for a, b in pairs if i in {a, b}) for i in every}
+    numbers = {pair: draw(st.integers(1, 3)) for pair in sorted(pairs)}
+    ends = {i: tuple(f"GPU-{a + b - i}" for a, b in numbers if i in {a, b}) for i in every}
+    counted = odd and draw(st.booleans())
+    counts = {i: tuple(n for pair, n in numbers.items() if i in pair and counted) for i in every}
     few = st.none() | st.integers(0, 1) if odd else st.integers(0, 1)
     return [
         replace(
@@ -48,25 +52,36 @@ def machines(draw: st.DrawFn) -> list[Gpu]:
             numa=draw(few),
             switch=draw(st.sampled_from(switches)),
             links=ends[i],
+            link_counts=counts[i],
         )
         for i in every
     ]
 
 
-def distance(one: Gpu, other: Gpu) -> int:
-    """Return how far two GPUs are apart, by the words of the documents."""
+def links_between(one: Gpu, other: Gpu) -> int:
+    """Return the number of NVLinks between two GPUs; one each where nothing is counted."""
+    if Mode.MIG in {one.mode, other.mode} or other.uuid not in one.links:
+        return 0
+    return one.link_counts[one.links.index(other.uuid)] if one.link_counts else 1
+
+
+def distance(one: Gpu, other: Gpu, gpus: Collection[Gpu]) -> int:
+    """Return how far two of *gpus* are apart, by the words of the documents."""
     talk = one.mode is not Mode.MIG and other.mode is not Mode.MIG
-    linked = talk and one.uuid in other.links
+    linked = links_between(one, other)
+    most = max(links_between(a, b) for a, b in combinations(gpus, 2))
     if talk and one.switch is not None and one.switch == other.switch:
         place = 0
     else:
         place = 1 if one.numa is not None and one.numa == other.numa else 2
-    return place if linked else 3 + place
+    if not linked:
+        return 6 + place
+    return place if linked == most else 3 + place
 
 
-def apart(gpus: Collection[Gpu]) -> list[int]:
-    """Return the distances of all pairs, the largest first: what is less is closer."""
-    return sorted((distance(a, b) for a, b in combinations(gpus, 2)), reverse=True)
+def apart(some: Collection[Gpu], gpus: Collection[Gpu]) -> list[int]:
+    """Return the distances of all pairs of *some*, the largest first: what is less is closer."""
+    return sorted((distance(a, b, gpus) for a, b in combinations(some, 2)), reverse=True)
 
 
 def firsts(options: Sequence[Option], count: int) -> frozenset[int]:
@@ -84,11 +99,11 @@ def test_the_closest_set_comes_first(gpus: list[Gpu], data: st.DataObject) -> No
 
     ranks = {option.position: option.rank for option in ranked}
     sets = [frozenset(one) for one in combinations(range(len(gpus)), count)]
-    best = min((apart([gpus[i] for i in one]), sorted(ranks[i] for i in one)) for one in sets)
+    best = min((apart([gpus[i] for i in one], gpus), sorted(ranks[i] for i in one)) for one in sets)
     chosen = firsts(found, count)
     event(f"closeness decides: {chosen != firsts(ranked, count)}")
     if any(one.numa is not None or one.switch or one.links for one in gpus):
-        assert (apart([gpus[i] for i in chosen]), sorted(ranks[i] for i in chosen)) == best
+        assert (apart([gpus[i] for i in chosen], gpus), sorted(ranks[i] for i in chosen)) == best
     assert sorted(map(id, found)) == sorted(map(id, ranked))
 
 
@@ -108,8 +123,8 @@ def test_one_gpu_breaks_the_least(gpus: list[Gpu], data: st.DataObject) -> None:
 
     def loss(at: int) -> int:
         others = idle - {at} if at in idle else set[int]()
-        apart_by = [distance(there[at], there[other]) for other in others]
-        return sum(WORTH[far] for far in apart_by if far < JOINED)
+        apart_by = [distance(there[at], there[other], there) for other in others]
+        return sum(LOSSES[far] for far in apart_by if far < JOINED)
 
     assert found == sorted(by_rank, key=lambda o: (o.rank, loss(o.position), o.position))
     event(f"links decide: {found != ranked}")
@@ -122,7 +137,7 @@ def test_a_node_is_worth_its_closest_idle_gpus(gpus: list[Gpu], count: int) -> N
     free = [one for one in idle if not one.grants]
 
     known = link_distances(gpus).distances
-    far = min((apart(one) for one in combinations(free, count)), default=None)
+    far = min((apart(one, gpus) for one in combinations(free, count)), default=None)
 
     expected = None if not known else 0 if far is None else WORTH[far[0]]
     assert worth(idle_of(idle), count) == expected

@@ -279,13 +279,14 @@ def test_the_switch_of_a_gpu_is_where_the_kernel_keeps_it(
 
 
 def test_links_are_told_by_the_other_end(child: DriverProcess, tmp_path: Path) -> None:
-    """Several links to one GPU are one neighbour."""
+    """Several links to one GPU are one neighbour, and they are counted."""
     devices = scene(child, tmp_path, with_linked_gpus(machine(A100, A100, L40S))).devices
 
     first, second, third = (device.links for device in devices)
     names = [device.uuid for device in devices]
 
     assert (first, second, third) == ((names[1],), (names[0],), ())
+    assert [device.link_counts for device in devices] == [(2,), (2,), ()]
 
 
 def with_linked_gpus(state: State) -> State:

@@ -40,7 +40,7 @@ ON, OFF = MigMode(current=True, pending=True), MigMode(current=False, pending=Fa
 
 def device(product: str = A100_40, index: int = 0, mig: MigMode | None = None) -> Device:
     known = builders.device(product, index=index, mig=mig)
-    return replace(known, links=("GPU-9",), switch="0000:f0:00.0")
+    return replace(known, links=("GPU-9",), link_counts=(2,), switch="0000:f0:00.0")
 
 
 def status_of(
@@ -84,7 +84,7 @@ def test_it_survives_the_way_through_json() -> None:
 
     assert json.loads(json.dumps(status)) == status
     assert status["gpus"][0]["pci"] == "0000:00:00.0"
-    assert status["gpus"][0]["links"] == ["GPU-9"]
+    assert (status["gpus"][0]["links"], status["gpus"][0]["linkCounts"]) == (["GPU-9"], [2])
     assert status["gpus"][0]["switch"] == "0000:f0:00.0"
 
 

@@ -134,6 +134,69 @@ def idle(count: int, mode: Mode = Mode.HAMI_CORE) -> list[Gpu]:
     return [gpu(A30, index=i, mode=mode) for i in range(count)]
 
 
+# Of a DGX-1 with Volta, whose GPUs have six links each. The others of ACROSS and QUADS have one.
+DOUBLE = ({0, 3}, {1, 2}, {2, 3}, {4, 7}, {5, 6}, {6, 7}, {0, 4}, {1, 5})
+
+
+def dgx1_volta(*busy: int, counted: bool = True) -> Node:
+    """Build a DGX-1 whose agent reports how many links join two GPUs, unless it is an older one."""
+    there = dgx1(*busy)
+
+    def count(one: Gpu, uuid: str) -> int:
+        return 2 if {one.index, int(uuid[-1])} in DOUBLE else 1
+
+    counts = {one.uuid: tuple(count(one, uuid) for uuid in one.links) for one in there.gpus}
+    gpus_of = tuple(
+        replace(one, link_counts=counts[one.uuid] if counted else ()) for one in there.gpus
+    )
+    return replace(there, gpus=gpus_of)
+
+
+@pytest.mark.parametrize(
+    ("there", "count", "expected"),
+    [
+        pytest.param(dgx1_volta(), 2, {0, 3}, id="two"),
+        pytest.param(dgx1_volta(3), 2, {1, 2}, id="two-beside-a-busy-one"),
+        pytest.param(dgx1_volta(3, 2, 4, 7), 2, {5, 6}, id="two-of-a-half-busy-machine"),
+        pytest.param(dgx1_volta(2, 3, 4, 5, 7), 2, {0, 1}, id="no-double-link-is-left"),
+        pytest.param(dgx1_volta(), 4, {0, 1, 2, 3}, id="a-quad"),
+        pytest.param(dgx1_volta(counted=False), 2, {0, 1}, id="an-older-agent"),
+        pytest.param(dgx1_volta(2), 1, {1}, id="one-breaks-fewest-links"),
+    ],
+)
+def test_more_links_are_closer(there: Node, count: int, expected: set[int]) -> None:
+    """Two links beat one, and any link beats none."""
+    found = choose(snapshot(there), pod(ask(4000, count=count)))
+
+    assert {int(uuid[-1]) for uuid in gpus(found)} == expected
+
+
+def test_links_that_one_end_counts_alone_are_none() -> None:
+    """GPU 0 claims three links to GPU 1, which knows of one; 2 and 3 are really joined by two."""
+    there = linked(*idle(6), groups=[{0, 1}, {2, 3}, {4, 5}])
+    counts = (3, 1, 2, 2, 1, 1)
+    counted = tuple(
+        replace(one, link_counts=(count,)) for one, count in zip(there.gpus, counts, strict=True)
+    )
+
+    found = choose(snapshot(replace(there, gpus=counted)), pod(ask(4000, count=2)))
+
+    assert gpus(found) == ["GPU-n0-2", "GPU-n0-3"]
+
+
+@pytest.mark.parametrize("counts", [(2,), (2, 1, 1, 1, 1), (0, 0, 0, 0)])
+def test_counts_that_fit_no_list_are_unknown(counts: tuple[int, ...]) -> None:
+    """A count of another length says nothing; no link at all is none."""
+    plain = dgx1()
+    odd = replace(plain, gpus=tuple(replace(one, link_counts=counts) for one in plain.gpus))
+    none = replace(plain, gpus=tuple(replace(one, links=()) for one in plain.gpus))
+
+    found = choose(snapshot(odd), pod(ask(4000, count=4)))
+
+    same = plain if any(counts) else none
+    assert gpus(found) == gpus(choose(snapshot(same), pod(ask(4000, count=4))))
+
+
 @pytest.mark.parametrize("packing", [BINPACK, SPREAD])
 @pytest.mark.parametrize(
     ("there", "expected"),
