@@ -105,7 +105,9 @@ class CapacityController:
             hardware, informer.device_config, informer.node_config, before=stored_gpu_node.ledger
         )
         wanted = self._desired_capacity([served_gpu.gpu for served_gpu in served])
-        names = node.added_resources | wanted.keys() | capacity.slot_names(informer.vocabularies)
+        # What we removed may come back from another plugin, so it is ours no longer.
+        added = node.added_resources & node.capacity.keys()
+        names = added | wanted.keys() | capacity.slot_names(informer.vocabularies)
         if names != node.added_resources:
             await self._patch_metadata(node, {"annotations": {CAPACITY_KEY: _join(names)}})
         changed = capacity.changes(node.capacity, wanted, self._owned_names(node))

@@ -8,7 +8,7 @@ from typing import Final
 
 from agent.node.capacity import writable_names
 from agent.node.slots import is_slot
-from allocator.catalog.vocabularies import FOREIGN, Vocabulary
+from allocator.catalog.vocabularies import Vocabulary, foreign_prefixes
 from allocator.model.untrusted import quote
 from allocator.request.quantity import parse
 
@@ -18,17 +18,17 @@ _REMEDY: Final = "remove either that plugin or the agent from the node"
 def plugin_conflict(
     allocatable: Mapping[str, str],
     added_resources: Collection[str],
-    vocabularies: Iterable[Vocabulary],
+    vocabularies: Collection[Vocabulary],
 ) -> str:
     """Return a sentence about another plugin on this node, empty where there is none.
 
-    *added_resources* are those that our agent added to the Node. Any other resource of our
-    vocabularies comes from a plugin. A plugin that is gone leaves resources of which nothing is
+    *added_resources* are those that our agent added to the Node. Any other resource of a known
+    vocabulary comes from a plugin. A plugin that is gone leaves resources of which nothing is
     allocatable.
     """
-    our_names = writable_names(vocabularies).difference(added_resources)
-    for name in sorted(allocatable):
-        if (name in our_names or name.startswith(FOREIGN)) and _is_positive(allocatable[name]):
+    our_names, foreign = writable_names(vocabularies), foreign_prefixes(vocabularies)
+    for name in sorted(allocatable.keys() - set(added_resources)):
+        if (name in our_names or name.startswith(foreign)) and _is_positive(allocatable[name]):
             return _conflict_text(name)
     return ""
 

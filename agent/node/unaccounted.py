@@ -12,7 +12,7 @@ from typing import Final
 
 from agent.node.pods import NodePod
 from agent.node.status import Json, RealisedInstance
-from allocator.catalog.vocabularies import FOREIGN, VOLCANO, Vocabulary
+from allocator.catalog.vocabularies import VOLCANO, Vocabulary, foreign_prefixes
 from allocator.ledger.ledger import Ledger, annotated_entry
 from allocator.model.allocation import ContainerGrants, Entry, Grant
 from allocator.model.request import Mode, Stage
@@ -65,8 +65,8 @@ def find_unaccounted(
     return tuple(sorted(entries, key=lambda entry: entry.uid)), tuple(unknown)
 
 
-def _is_gpu(name: str, vocabularies: Iterable[Vocabulary]) -> bool:
-    return name.startswith(FOREIGN) or any(
+def _is_gpu(name: str, vocabularies: Collection[Vocabulary]) -> bool:
+    return name.startswith(foreign_prefixes(vocabularies)) or any(
         name in vocabulary.resources for vocabulary in vocabularies
     )
 

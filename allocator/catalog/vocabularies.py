@@ -1,6 +1,6 @@
 """Vocabularies: the names each ecosystem uses for the same request; a new one is data, not code."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -16,6 +16,8 @@ __all__ = [
     "VOLCANO",
     "Vocabulary",
     "configure_vocabulary",
+    "foreign_prefixes",
+    "unserved_vocabularies",
 ]
 
 OWN: Final = "vgpu-admission.io/"
@@ -62,6 +64,17 @@ GPUSHARE: Final = Vocabulary(
 )
 VOCABULARIES: Final = (VOLCANO, GPUSHARE)
 LARGEST_FACTOR: Final = 1 << 20  # MiB per unit: a unit of 1 TiB
+
+
+def unserved_vocabularies(served: Collection[Vocabulary]) -> tuple[Vocabulary, ...]:
+    """Return the vocabularies of the catalogue that are not among *served*."""
+    names = {vocabulary.name for vocabulary in served}
+    return tuple(vocabulary for vocabulary in VOCABULARIES if vocabulary.name not in names)
+
+
+def foreign_prefixes(served: Collection[Vocabulary]) -> tuple[str, ...]:
+    """Return the prefixes of GPU resources that are not read where *served* are."""
+    return FOREIGN + tuple(p for v in unserved_vocabularies(served) for p in v.prefixes)
 
 
 def configure_vocabulary(

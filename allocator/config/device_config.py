@@ -263,7 +263,7 @@ def _excluded_devices(table: DocumentTable) -> tuple[frozenset[str], frozenset[i
 
 
 def configured_vocabularies(settings: Settings, devices: DeviceConfig) -> tuple[Vocabulary, ...]:
-    """Return the vocabularies with the names and units of this configuration."""
+    """Return the vocabularies that are served, with the names and units of this configuration."""
     names = {
         VOLCANO.count or "": devices.count_name,
         VOLCANO.memory or "": devices.memory_name,
@@ -271,7 +271,7 @@ def configured_vocabularies(settings: Settings, devices: DeviceConfig) -> tuple[
         VOLCANO.cores or "": devices.cores_name,
     }
     unit = 1 if settings.gpushare_memory_unit is MemoryUnit.MIB else None
-    return (
+    configured = (
         configure_vocabulary(
             VOLCANO, memory_factor=devices.memory_factor, names=names, slot=devices.count_name
         ),
@@ -282,3 +282,4 @@ def configured_vocabularies(settings: Settings, devices: DeviceConfig) -> tuple[
             if vocabulary not in (VOLCANO, GPUSHARE)
         ),
     )
+    return tuple(v for v in configured if v.name in settings.vocabularies)

@@ -12,12 +12,14 @@ import yaml
 from allocator.catalog.boards import model_named
 from allocator.catalog.injection import HOST_ROOT
 from allocator.catalog.reserved_paths import host_root_problem
+from allocator.catalog.vocabularies import VOCABULARIES, VOLCANO
 from allocator.model.gpu import GpuKind
 from allocator.model.problem import Loaded, Problem
 from allocator.model.request import FillPolicies, FillPolicy, Mode
 from allocator.model.units import MiB
 from allocator.model.untrusted import quote
 
+KNOWN_VOCABULARIES: Final = tuple(vocabulary.name for vocabulary in VOCABULARIES)
 LARGEST: Final = 512 * 1024  # bytes; a ConfigMap holds at most 1 MiB of everything
 # Settings that earlier releases had, with what does their work now. They are ignored, so that an
 # upgrade with an older settings.yaml keeps everything else in it.
@@ -136,6 +138,7 @@ class Settings(
 
     fleet: FleetScope = FleetScope.OPEN
     node_templates: Annotated[tuple[NodeTemplate, ...], msgspec.Meta(max_length=64)] = ()
+    vocabularies: Annotated[tuple[Name, ...], msgspec.Meta(max_length=64)] = KNOWN_VOCABULARIES
     node_agent: NodeAgent = NodeAgent.OURS
     injection: Injection = Injection.AUTO
     host_root: Annotated[str, msgspec.Meta(max_length=200)] = HOST_ROOT
@@ -230,6 +233,7 @@ def _check(settings: Settings) -> None:
         raise SettingsError(
             'settings.yaml: defaultMode "memory-only" cannot be the default; use hami-core or mig'
         )
+    _check_vocabularies(settings.vocabularies)
     if problem := host_root_problem(settings.host_root):
         raise SettingsError(
             f"settings.yaml: hostRoot {quote(settings.host_root)} is not accepted: {problem}; "
@@ -251,6 +255,26 @@ def _check(settings: Settings) -> None:
             raise SettingsError(
                 f"{place}.model {quote(template.model)} does not support MIG; use mode hami-core"
             )
+
+
+def _check_vocabularies(names: tuple[str, ...]) -> None:
+    """Raise :class:`SettingsError` for unknown names, or without Volcano's.
+
+    Our device plugin registers a resource of Volcano's vocabulary, and admission writes it into
+    pods of every other.
+    """
+    accepted = ", ".join(KNOWN_VOCABULARIES)
+    for number, name in enumerate(names):
+        if name not in KNOWN_VOCABULARIES:
+            raise SettingsError(
+                f"settings.yaml: vocabularies[{number}] {quote(name)} is not known; "
+                f"accepted: {accepted}"
+            )
+    if VOLCANO.name not in names:
+        raise SettingsError(
+            f"settings.yaml: vocabularies lacks {VOLCANO.name}, whose resources pods of all the "
+            f"others get too; add {VOLCANO.name}"
+        )
 
 
 def expected_kinds(

@@ -31,6 +31,7 @@ class Reason(StrEnum):
     UNREADABLE = "UnreadablePod"
     INCOMPLETE = "IncompleteInjection"
     ISOLATION = "IsolationTooWeak"
+    UNSERVED = "VocabularyNotServed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

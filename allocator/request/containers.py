@@ -4,14 +4,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
-from allocator.catalog.vocabularies import FOREIGN, Vocabulary
+from allocator.catalog.vocabularies import VOLCANO, Vocabulary
 from allocator.model.decision import Finding, Reason
 from allocator.model.request import ContainerRequest, Stage
 from allocator.model.units import NO_CORES, WHOLE_GPU, CorePercent, MiB
 from allocator.model.untrusted import escaped, quote
 from allocator.request.amounts import PartialFinding, amount
 from allocator.request.quantity import parse
-from allocator.request.resource_names import Amounts, ResourceName, ResourceNames, ResourceRole
+from allocator.request.resource_names import (
+    Amounts,
+    ResourceName,
+    ResourceNames,
+    ResourceRole,
+    resource_names,
+)
 
 MOST_FINDINGS: Final = 16  # more would not help, and a pod may name thousands of resources
 _COUNT, _MEMORY, _PERCENT, _CORES = ResourceRole
@@ -137,6 +143,49 @@ def conflicting_names(first: str, second: str) -> PartialFinding:
     )
 
 
+def unserved_findings(
+    init_containers: Sequence[ContainerSpec],
+    containers: Sequence[ContainerSpec],
+    vocabularies: tuple[Vocabulary, ...],
+) -> Sequence[Finding]:
+    """Return a finding for each vocabulary that a pod asks in and the settings leave out.
+
+    Another device plugin may give what it asks for, so this is no reason for a refusal.
+    """
+    names = resource_names(vocabularies)
+    if not names.unserved:
+        return ()
+    findings: dict[str, Finding] = {}
+    for of_init, group in ((True, init_containers), (False, containers)):
+        for position, container in enumerate(group):
+            if (resources := container.resources) is None:
+                continue
+            asking = AskingContainer(container, resources, position, of_init, {}, ())
+            for name, vocabulary in unserved_names(resources.limits or {}, names):
+                if vocabulary.name not in findings:
+                    flaw = _unserved_name(name, vocabulary)
+                    findings[vocabulary.name] = asking.finding(name, flaw)
+    return (*findings.values(),)
+
+
+def unserved_names(limits: Amounts, names: ResourceNames) -> Iterator[tuple[str, Vocabulary]]:
+    """Yield the resources in *limits*, above 0, of vocabularies that are not served."""
+    for name, text in limits.items():
+        vocabulary = names.unserved_vocabulary(name)
+        if vocabulary is not None and text not in _ZERO:
+            yield name, vocabulary
+
+
+def _unserved_name(name: str, vocabulary: Vocabulary) -> PartialFinding:
+    return PartialFinding(
+        reason=Reason.UNSERVED,
+        what=f"{escaped(name)} belongs to the vocabulary {vocabulary.name}, which this cluster"
+        " does not serve",
+        remedy=f"ask by the names of another vocabulary, such as {VOLCANO.memory}, or ask the"
+        f" administrators to add {vocabulary.name} to the setting vocabularies",
+    )
+
+
 def build_request(
     container: ContainerSpec,
     vocabulary: Vocabulary,
@@ -233,8 +282,15 @@ def _duplicate_requests(
             yield slot.name, conflicting_names(first.name, slot.name)
     if asks:
         for name, text in (container.resources.limits or {}).items():
-            if name.startswith(FOREIGN) and name not in container.amounts and text not in _ZERO:
-                yield name, conflicting_names(first.name, name)
+            foreign = name.startswith(names.foreign_prefixes) and name not in container.amounts
+            if foreign and text not in _ZERO:
+                unserved = names.unserved_vocabulary(name)
+                yield (
+                    name,
+                    conflicting_names(first.name, name)
+                    if unserved is None
+                    else _unserved_name(name, unserved),
+                )
                 return
 
 

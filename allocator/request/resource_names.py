@@ -8,7 +8,12 @@ from functools import lru_cache
 from typing import Final
 
 from allocator.catalog.injection import MOST_DEVICES
-from allocator.catalog.vocabularies import FOREIGN, VOLCANO, Vocabulary
+from allocator.catalog.vocabularies import (
+    VOLCANO,
+    Vocabulary,
+    foreign_prefixes,
+    unserved_vocabularies,
+)
 from allocator.model.units import WHOLE_GPU
 from allocator.model.untrusted import LONGEST
 
@@ -46,7 +51,9 @@ class ResourceNames:
 
     by_name: Mapping[str, ResourceName]
     prefixes: tuple[str, ...]  # an unknown name under one of these is a mistake to point out
-    gpu_prefixes: tuple[str, ...]  # those, and the prefixes of GPU resources that we do not read
+    foreign_prefixes: tuple[str, ...]  # of GPU resources that we do not read
+    gpu_prefixes: tuple[str, ...]  # both
+    unserved: tuple[Vocabulary, ...]  # of the catalogue, left out by the settings
     # The resource that our device plugin registers. Admission adds it to containers that ask in
     # another vocabulary; it must not count as a second request when the pod is reviewed again.
     slot: ResourceName | None
@@ -75,6 +82,13 @@ class ResourceNames:
         others = [each for each in resources if each.vocabulary is not slot.vocabulary]
         return others if others and len(others) == len(resources) - 1 else resources
 
+    def unserved_vocabulary(self, name: str) -> Vocabulary | None:
+        """Return the vocabulary of resource *name*, if that is one which is not served."""
+        for vocabulary in self.unserved:
+            if name.startswith(vocabulary.prefixes):
+                return vocabulary
+        return None
+
     def closest_name(self, name: str) -> str | None:
         """Return the known name closest to *name*; ``None`` where none is close."""
         near = get_close_matches(name[:LONGEST], self.by_name, n=1)
@@ -87,10 +101,13 @@ def resource_names(vocabularies: tuple[Vocabulary, ...]) -> ResourceNames:
     by_name = {each.name: each for vocabulary in vocabularies for each in _names_of(vocabulary)}
     prefixes = tuple(prefix for vocabulary in vocabularies for prefix in vocabulary.prefixes)
     volcano = (each for each in by_name.values() if each.vocabulary.name == VOLCANO.name)
+    foreign = foreign_prefixes(vocabularies)
     return ResourceNames(
         by_name=by_name,
         prefixes=prefixes,
-        gpu_prefixes=(*prefixes, *FOREIGN),
+        foreign_prefixes=foreign,
+        gpu_prefixes=(*prefixes, *foreign),
+        unserved=unserved_vocabularies(vocabularies),
         slot=next((each for each in volcano if each.role is ResourceRole.COUNT), None),
     )
 

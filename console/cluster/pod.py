@@ -9,8 +9,9 @@ from typing import Any, Final
 import msgspec
 
 from allocator.catalog.vocabularies import Vocabulary
-from allocator.model.decision import Findings
+from allocator.model.decision import Finding, Findings
 from allocator.model.request import PodRequest
+from allocator.request.containers import unserved_findings
 from allocator.request.parse import parse_request
 from allocator.request.pod_fields import NodeNameSpec, PodPhase, SpecContainer
 
@@ -146,13 +147,16 @@ class PodState(StrEnum):
     GONE = "Gone"  # the same, and the pod does not exist any more
 
 
-def state_of(pod: PodView, *, promised: bool) -> PodState:
-    """Return how far *pod* has come; *promised* says whether a ledger has an entry for it."""
+def state_of(pod: PodView, *, promised: bool, asking: bool = True) -> PodState:
+    """Return how far *pod* has come; *promised* says whether a ledger has an entry for it.
+
+    A pod that is not *asking* for vGPU needs none.
+    """
     if pod.over:
         return PodState.ENDED
     if not pod.spec.node_name:
         return PodState.RESERVED if promised else PodState.WAITING
-    if not promised:
+    if asking and not promised:
         return PodState.BYPASSED
     if pod.status.troubles:
         return PodState.FAILING
@@ -166,4 +170,11 @@ def request_of(pod: PodView, vocabularies: Sequence[Vocabulary]) -> PodRequest |
         init_containers=pod.spec.init_containers or (),
         annotations=pod.annotations,
         vocabularies=vocabularies,
+    )
+
+
+def unserved_findings_of(pod: PodView, vocabularies: Sequence[Vocabulary]) -> Sequence[Finding]:
+    """Return what a pod asks for in vocabularies that the settings leave out."""
+    return unserved_findings(
+        pod.spec.init_containers or (), pod.spec.containers, tuple(vocabularies)
     )

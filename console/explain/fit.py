@@ -29,7 +29,7 @@ from allocator.report.feasibility_json import (
 from allocator.report.terminal_lines import Line, Tone, heading, row
 from allocator.report.together import PodOfFile, judge_all
 from allocator.request.admitted import admitted_request
-from console.cluster.pod import PodView, request_of
+from console.cluster.pod import PodView, request_of, unserved_findings_of
 from console.cluster.snapshot import ClusterView
 from console.get.listing import API_VERSION
 
@@ -87,7 +87,11 @@ def fit(
     vocabularies = site.configuration.vocabularies
     request = request_of(manifest_pod.pod, vocabularies)
     if request is None:
-        return Fit(manifest_pod=manifest_pod, verdict=FeasibilityVerdict.NO_REQUEST)
+        return Fit(
+            manifest_pod=manifest_pod,
+            verdict=FeasibilityVerdict.NO_REQUEST,
+            warnings=tuple(map(str, unserved_findings_of(manifest_pod.pod, vocabularies))),
+        )
     if isinstance(request, Findings):
         return Fit(
             manifest_pod=manifest_pod, verdict=FeasibilityVerdict.REFUSED, findings=request.all

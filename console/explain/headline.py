@@ -10,7 +10,7 @@ from allocator.model.untrusted import escaped, quote
 from allocator.report.feasibility import Feasibility, FeasibilityVerdict
 from allocator.report.terminal_lines import Line, Tone, row
 from console.cluster.event import EventView
-from console.cluster.pod import ContainerTrouble, PodState
+from console.cluster.pod import ContainerTrouble, PodState, unserved_findings_of
 from console.cluster.snapshot import READER_ROLE
 from console.explain.why import PodWhy
 from console.get.table import age
@@ -102,11 +102,18 @@ def _waiting(pod_why: PodWhy) -> Headline:
     if is_unserved(pod_why):
         return _unserved(pod_why)
     if pod_why.request is None:
-        return _by_scheduler(pod_why, "it asks for no vGPU resources")
+        return _without_request(pod_why)
     if pod_why.outlook is None:  # the ledgers may not be read
         named = _by_scheduler(pod_why, "what nodes lack is unknown: you may not read GPUNodes")
         return replace(named, help=f"ask an administrator for the ClusterRole {READER_ROLE}")
     return _unplaced(pod_why, pod_why.outlook)
+
+
+def _without_request(pod_why: PodWhy) -> Headline:
+    vocabularies = pod_why.facts.site.configuration.vocabularies
+    for finding in unserved_findings_of(pod_why.facts.pod, vocabularies):
+        return Headline(missing=f"{finding.place}: {finding.what}", help=finding.remedy)
+    return _by_scheduler(pod_why, "it asks for no vGPU resources")
 
 
 def _unserved(pod_why: PodWhy) -> Headline:

@@ -112,7 +112,7 @@ def why(facts: PodFacts) -> PodWhy:
     promised = has_promise(pod, {entry.node for entry in held}, blind=site.blind)
     pod_why = PodWhy(
         facts=facts,
-        state=state_of(pod, promised=promised or request is None),
+        state=state_of(pod, promised=promised, asking=request is not None),
         held=held,
         annotated_devices=assigned_devices(pod) if site.blind else (),
     )

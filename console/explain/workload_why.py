@@ -93,7 +93,7 @@ def group_pods(pods: Sequence[PodView], site: ClusterView) -> tuple[PodsAlike, .
     for pod in sorted(pods, key=lambda pod: pod.metadata.name):
         request = request_of(pod, site.configuration.vocabularies)
         promised = has_promise(pod, places.get(pod.metadata.uid, ()), blind=site.blind)
-        state = state_of(pod, promised=promised or request is None)
+        state = state_of(pod, promised=promised, asking=request is not None)
         likeness = request, pod.spec.scheduling_gates is None
         groups.setdefault((state, likeness), []).append(pod)
     pod_groups = (PodsAlike(state, tuple(members)) for (state, _), members in groups.items())

@@ -8,8 +8,9 @@ import msgspec
 import orjson
 import pytest
 
+from allocator.config.device_config import DeviceConfig, configured_vocabularies
 from allocator.config.namespace_policy import NamespacePolicy
-from allocator.config.settings import DEFAULTS, FleetScope
+from allocator.config.settings import DEFAULTS, FleetScope, settings_of
 from allocator.model.decision import Finding, Reason
 from allocator.model.gpu import Node
 from allocator.model.request import Mode
@@ -136,6 +137,17 @@ def test_a_pod_waits_as_the_page_says(reason: Reason, there: Node) -> None:
     assert (choice.findings[0].reason, str(choice.findings[0])) == (reason, ROWS[reason])
 
 
+def test_a_vocabulary_is_left_out_as_the_page_says() -> None:
+    """The warning at CREATE has the same words."""
+    settings = settings_of("vocabularies: [volcano]")
+    served = configured_vocabularies(settings, DeviceConfig())
+    narrow = msgspec.structs.replace(context(A100S), settings=settings, vocabularies=served)
+
+    finding = first(decided(pod(container(limits=GPU | {"aliyun.com/gpu-mem": 2})), narrow))
+
+    assert (finding.reason, str(finding)) == (Reason.UNSERVED, ROWS[Reason.UNSERVED])
+
+
 def test_a_debug_container_is_refused_as_the_page_says() -> None:
     """It is added to a pod that runs already."""
     before = received(pod())
@@ -175,4 +187,5 @@ def test_every_row_is_compared() -> None:
     """A new reason needs an example, and a test of it."""
     compared = {*CREATED, Reason.SHARES_SHORT, Reason.UNHEALTHY, Reason.EPHEMERAL}
 
-    assert set(ROWS) == {*compared, Reason.ISOLATION, Reason.INCOMPLETE, Reason.UNREADABLE}
+    alone = {Reason.ISOLATION, Reason.UNSERVED, Reason.INCOMPLETE, Reason.UNREADABLE}
+    assert set(ROWS) == compared | alone

@@ -14,7 +14,9 @@ from allocator.model.value import Value
 from allocator.placement.mode import choose_mode, nominal_size_warnings
 from allocator.request.admitted import Asked, earlier_pass, named_mode, without_chosen_mode
 from allocator.request.annotation_keys import read_keys, unread_key_warnings
+from allocator.request.containers import unserved_findings, unserved_names
 from allocator.request.parse import parse_request
+from allocator.request.resource_names import resource_names
 from webhook.admission import reinvocation, tenant_checks
 from webhook.admission.containers import ContainerRef, container_refs
 from webhook.admission.context import AdmissionContext
@@ -33,7 +35,7 @@ def decide(pod: Pod, context: AdmissionContext) -> Outcome:
         vocabularies=context.vocabularies,
     )
     if request is None:
-        return _without_request(pod)
+        return _without_request(pod, context)
     if isinstance(request, Findings):
         asked = reinvocation.encode_asked(reinvocation.as_it_stands(pod))
         digest = _digest(pod, asked, constraints=_annotations_as_they_stand(pod, context))
@@ -41,16 +43,31 @@ def decide(pod: Pod, context: AdmissionContext) -> Outcome:
     return _with_request(pod, request, context)
 
 
-def _without_request(pod: Pod) -> Outcome:
-    """Hide GPUs from a pod that asks for none; refuse forged grants."""
+def _without_request(pod: Pod, context: AdmissionContext) -> Outcome:
+    """Hide GPUs from a pod that asks us for none; refuse forged grants."""
     findings = list(tenant_checks.annotations(pod))
     refs = container_refs(pod)
     for container in refs:
         findings += tenant_checks.container(tenant_checks.CheckedContainer(container, Column.VOID))
     if refusal := findings_of(findings):
         return Refused(refusal)
-    changes = tuple(change for container in refs if (change := blind(container)) is not None)
-    return GpusHidden(intent=Intent(containers=changes)) if changes else Untouched()
+    vocabularies = tuple(context.vocabularies)
+    unserved = unserved_findings(pod.spec.init_containers or (), pod.spec.containers, vocabularies)
+    changes = tuple(
+        change
+        for container in refs
+        if not (unserved and _asks_unserved(container, vocabularies))
+        and (change := blind(container)) is not None
+    )
+    warnings = tuple(map(str, unserved))
+    return GpusHidden(Intent(containers=changes), warnings) if changes else Untouched(warnings)
+
+
+def _asks_unserved(ref: ContainerRef, vocabularies: tuple[Vocabulary, ...]) -> bool:
+    """Say whether a container asks another device plugin for its GPU, in a known vocabulary."""
+    resources = ref.container.resources
+    limits = (resources.limits if resources is not None else None) or {}
+    return any(True for _ in unserved_names(limits, resource_names(vocabularies)))
 
 
 class _AskedRequest(Value, frozen=True):

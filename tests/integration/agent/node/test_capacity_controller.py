@@ -94,6 +94,30 @@ def test_what_somebody_zeroes_is_written_again() -> None:
     play(act)
 
 
+def test_a_vocabulary_that_is_left_out_is_offered_no_more() -> None:
+    """What its own plugin offers there later is not ours to remove."""
+    name = "aliyun.com/gpu-mem"
+
+    async def act(scene: Scene) -> None:
+        await write_status(scene)
+        before = await capacity_after_sweeps(scene)
+        text = "vocabularies: [volcano]"
+        body = {"metadata": {"name": "vgpu-admission-settings"}, "data": {"settings.yaml": text}}
+        scene.server.objects.create(parsed(SETTINGS), body)
+        await until(lambda: len(scene.informer.vocabularies) == 1)
+        after = await capacity_after_sweeps(scene)
+        capacity = scene.node["status"]["capacity"] | {name: "15"}
+        scene.change(f"{NODE}/n", status={"capacity": capacity})
+        await _wait_for_node(scene)
+
+        assert name in before
+        assert name not in after
+        assert (await capacity_after_sweeps(scene))[name] == "15"
+        assert name not in scene.node["metadata"]["annotations"][CAPACITY_KEY].split(",")
+
+    play(act)
+
+
 def test_nothing_is_written_twice() -> None:
     """A sweep that changes nothing costs nothing."""
 

@@ -5,7 +5,7 @@ import pytest
 from agent.doctor.container_runtime import containerd_major, reads_cdi
 from agent.doctor.facts import Runtime
 from agent.node.other_plugins import plugin_conflict, slot_conflict
-from allocator.catalog.vocabularies import SLOT, VOCABULARIES
+from allocator.catalog.vocabularies import SLOT, VOCABULARIES, VOLCANO
 
 MEMORY = "volcano.sh/vgpu-memory"
 
@@ -33,6 +33,14 @@ def test_another_plugin_is_known_by_what_it_gives_out(
 
     assert named in conflict
     assert bool(conflict) == bool(named)
+
+
+@pytest.mark.parametrize(("ours", "known"), [([], True), (["aliyun.com/gpu-mem"], False)])
+def test_a_vocabulary_left_out_is_another_plugins(ours: list[str], *, known: bool) -> None:
+    """Its plugin gives out the same GPUs; what we offered a moment ago is no plugin."""
+    conflict = plugin_conflict({"aliyun.com/gpu-mem": "15"}, ours, (VOLCANO,))
+
+    assert ("aliyun.com/gpu-mem" in conflict) is known
 
 
 @pytest.mark.parametrize(

@@ -219,6 +219,13 @@ def test_who_may_use_a_gpu(limits: dict[str, str], *, started: bool, uses: bool)
     assert uses_gpus(pod("p", {}, limits, started=started), (VOLCANO, GPUSHARE)) is uses
 
 
+def test_a_vocabulary_left_out_uses_gpus_too() -> None:
+    """Its pods run on, and those of its own plugin never were ours."""
+    left_out = pod("p", {}, {"aliyun.com/gpu-mem": "2"})
+
+    assert uses_gpus(left_out, (VOLCANO,))
+
+
 @pytest.mark.parametrize("uuid", ["MIG-5c1e2d3f-0000-4000-8000-000000000001", None])
 def test_an_instance_of_somebody_else_keeps_its_slots(uuid: str | None) -> None:
     """The ledger sees them taken, by a name that is no pod's; twice the same words."""

@@ -1,19 +1,22 @@
 """The first two lines: what is missing and what would help, in every state a pod can be in."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 import msgspec
 import pytest
 
+from allocator.config.device_config import DeviceConfig, configured_vocabularies
+from allocator.config.settings import settings_of
 from allocator.report.terminal_lines import HeadingLine, Tone, WrappedLine, plain_text
 from allocator.report.terminal_lines import printed_lines as printed
 from console.cluster.event import EventView, events_of, latest
 from console.cluster.pod import PodState, PodView, pod_of
-from console.cluster.snapshot import cluster_view
+from console.cluster.snapshot import Configuration, cluster_view
 from console.explain.why import PodFacts, PodWhy, why
 from console.explain.why_text import lines
-from tests.builders.pods import MEMORY, NUMBER, Json, container, pod
+from tests.builders.pods import MEMORY, NUMBER, Json, container, pod, received
 from tests.unit.console.sites import NOW, site, stored
 
 PULL = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
@@ -215,3 +218,28 @@ def test_equal_sentences_are_one() -> None:
         ("volcano", 1, 20),
     ]
     assert latest(found) == found
+
+
+def test_a_pod_in_a_vocabulary_left_out_is_told_so() -> None:
+    """It asks for GPUs, only not by names that this cluster serves."""
+    settings = settings_of("vocabularies: [volcano]")
+    served = configured_vocabularies(settings, DeviceConfig())
+    narrow = replace(site(), configuration=Configuration(settings=settings, vocabularies=served))
+    document = received(pod(container(limits={"aliyun.com/gpu-mem": 2})))
+
+    first, second, *_ = text(why(PodFacts(pod=pod_of(document), site=narrow, events=())))
+
+    assert first == (
+        'WAITING   container "main": aliyun.com/gpu-mem belongs to the vocabulary gpushare, which'
+        " this cluster does not serve"
+    )
+    assert "volcano.sh/vgpu-memory, or ask the administrators to add gpushare" in second
+
+
+def test_a_pod_that_asks_for_no_gpu_waits_for_its_scheduler() -> None:
+    """Nothing is reserved for it."""
+    found = stored("web", pod(container()))
+
+    first, *_ = text(explained(found))
+
+    assert first.startswith("WAITING   it asks for no vGPU resources")
