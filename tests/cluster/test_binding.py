@@ -14,10 +14,10 @@ from allocator.ledger.schema import spec_of, status_of
 from tests.builders.bindings import answered, binding, review
 from tests.builders.gpunodes import entry
 from tests.builders.model import T4, nodes_of, soft_grant
-from tests.builders.pods import MODE, container, pod
+from tests.builders.pods import GPU_MEM, MODE, NUMBER, container, pod
 from tests.cluster.api import ApiError, Json, wait_for
 from tests.cluster.binds import bind, denied, emptied, make, promised, two_boards, write
-from tests.cluster.installation import GPU_NODES, PODS, Installation
+from tests.cluster.installation import GPU_NODES, PODS, SETTINGS, Installation
 
 OURS = "vgpu-admission.io/"
 IDS = "volcano.sh/vgpu-ids-new"
@@ -98,6 +98,34 @@ def test_a_namespace_may_demand_more_than_a_pod_has(site: Installation, team: st
     assert not promised(site, "soft")
     assert unnamed["metadata"]["annotations"][MODE] == "mig"
     assert '"hard" on the namespace is none of memory-only, hami-core, mig' in misspelt
+
+
+def test_the_settings_may_leave_out_a_vocabulary(site: Installation, team: str) -> None:
+    """A pod from before is refused at its bind, and the next one is left to another plugin."""
+    shared = pod(container(limits={GPU_MEM: 2}))
+    early = site.stored(team, shared | {"metadata": {"name": "early"}})
+    before = site.api.get(SETTINGS)["data"]["settings.yaml"]
+    narrow = "vocabularies: [volcano]"
+
+    site.configure(narrow)
+    try:
+        wait_for(lambda: all(replica.obeys(narrow) for replica in site.replicas))
+        status, late = denied(site, team, "early", node="soft")
+        reply = site.api.create(PODS.format(team), shared | {"metadata": {"name": "later"}})
+        both = site.refusal(team, pod(container(limits={NUMBER: 1, GPU_MEM: 2})))
+        bind(site, team, "later", node="soft")
+    finally:
+        site.configure(before)
+        wait_for(lambda: all(replica.obeys(before) for replica in site.replicas))
+    bind(site, team, "early", node="soft")
+
+    later = site.api.get(f"{PODS.format(team)}/later")
+    assert (status, "[VocabularyNotServed]" in late) == (422, True)
+    assert "the vocabulary gpushare, which this cluster does not serve" in reply.headers["Warning"]
+    assert later["spec"]["containers"][0]["resources"]["limits"] == {GPU_MEM: "2"}
+    assert later["spec"]["nodeName"] == "soft"
+    assert "[VocabularyNotServed" in both
+    assert [found.uid for found in promised(site, "soft")] == [early["metadata"]["uid"]]
 
 
 def test_two_slices_of_one_board_are_disjoint(site: Installation, team: str) -> None:
