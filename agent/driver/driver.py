@@ -7,10 +7,12 @@ UUID, because handles and indexes are reused.
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from allocator.model.board import Board
 from allocator.model.units import MiB
+
+SIMULATED: Final = "simulated"  # what simulated GPUs report as the version of their driver
 
 
 class Fault(StrEnum):

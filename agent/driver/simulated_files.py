@@ -14,6 +14,7 @@ import msgspec
 
 from agent.driver import simulated_machine
 from agent.driver.driver import (
+    SIMULATED,
     Device,
     DriverError,
     DriverEvent,
@@ -27,7 +28,7 @@ from agent.driver.driver import (
 from agent.driver.simulated_machine import Created, DriverRefusal, SimulatedGpu, State
 
 T = TypeVar("T")
-_VERSIONS: Final = Versions(driver="simulated", nvml="simulated", cuda="13.0")
+_VERSIONS: Final = Versions(driver=SIMULATED, nvml=SIMULATED, cuda="13.0")
 
 
 class SimulatedDriver:

@@ -11,6 +11,7 @@ from typing import Any, Final, Never
 
 import structlog
 
+from agent.driver.driver import SIMULATED
 from agent.node.node_informer import NodeInformer, OwnNode, StoredGpuNode, decode_gpu_node
 from agent.node.pods import NodePod
 from agent.node.status import Hardware, Identity, Json, NodeAccount, document, served_gpus
@@ -43,6 +44,7 @@ class StatusFacts:
     hardware: Callable[[], Hardware | None]
     alive: Alive  # uids of pods with processes
     serving: Callable[[], bool] = lambda: True  # kubelet knows our slots
+    simulated: bool = False  # the GPUs are
 
 
 class StatusController:
@@ -247,8 +249,7 @@ class StatusController:
     ) -> NodeAccount | None:
         """Return the content of the status, ``None`` while too little is known."""
         informer, node = self._informer, self._informer.node
-        # A withdrawal needs no driver, which may be gone already.
-        hardware = self._facts.hardware() or (Hardware(devices=()) if self.leaving else None)
+        hardware = self._hardware(stored_gpu_node)
         if node is None or hardware is None or not informer.synced or informer.is_upstream:
             return None
         now = self._clock.monotonic()
@@ -278,8 +279,24 @@ class StatusController:
             held=self._held_uids(stored_gpu_node, started, alive),
             generation=stored_gpu_node.ledger.generation,
             closed=informer.plugin_conflict or _closed_reason(unknown),
-            no_inventory=self._boot_conflict(node) or self._absence(),
+            no_inventory=self._boot_conflict(node) or self._driver_absence() or self._absence(),
         )
+
+    def _hardware(self, stored_gpu_node: StoredGpuNode) -> Hardware | None:
+        """Return the GPUs to report, ``None`` while they are unknown.
+
+        A withdrawal needs no driver, which may be gone already. Simulated GPUs in the status go as
+        soon as another agent than theirs runs, although no driver may ever list others.
+        """
+        known = self._facts.hardware()
+        played = not self._facts.simulated and stored_gpu_node.ledger.driver == SIMULATED
+        return known or (Hardware(devices=()) if self.leaving or played else None)
+
+    def _driver_absence(self) -> str:
+        """Return that no driver has listed GPUs yet; empty once one has, or for a withdrawal."""
+        if self.leaving or self._facts.hardware() is not None:
+            return ""
+        return "its agent finds no driver; the GPUs that it had before were simulated"
 
     def _absence(self) -> str:
         """Return why no plugin of ours serves kubelet, or soon none will; empty if one does."""

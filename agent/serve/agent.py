@@ -81,6 +81,7 @@ class AgentParts:
             lambda: self.hardware_informer.hardware,
             self.uids_with_processes,
             serving=lambda: self.capacity_controller.serving,
+            simulated=self._is_simulated,
         )
         self.status_controller = StatusController(client, self.node_informer, facts)
         self.capacity_controller = CapacityController(

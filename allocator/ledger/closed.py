@@ -30,7 +30,7 @@ def closed_reason(
     if not reason and node is not None and slot in node.withdrawn:
         return (
             f"kubelet has no {slot} to give: the device plugin of the node is not running, "
-            "or cannot register"
+            "or cannot register; look at the plugin's pod there (ours: DaemonSet vgpu-agent)"
         )
     return reason
 

@@ -5,6 +5,7 @@ import copy
 from collections.abc import Mapping
 from dataclasses import replace
 
+from agent.driver.driver import SIMULATED
 from agent.node.status import Hardware
 from agent.node.status_controller import StatusController, StatusFacts
 from allocator.cluster.objects import NodeObject
@@ -51,6 +52,61 @@ def test_nothing_is_said_before_the_driver_has_spoken() -> None:
         await scene.status_controller.flush()
 
         assert scene.status == {}
+
+    play(act)
+
+
+def test_simulated_gpus_go_with_their_agent() -> None:
+    """The next agent may have no driver for ever; what it finds later stands there at once."""
+
+    async def act(scene: Scene) -> None:
+        found, scene.hardware = scene.hardware, Hardware(devices=(gpu(0), gpu(1)), driver=SIMULATED)
+        await scene.told()
+        scene.hardware = None
+        await scene.told()
+        await scene.told()
+        left = scene.status
+        scene.hardware = found
+        await scene.told()
+
+        assert (left["gpus"], "inventory" in left, left["closed"]) == (
+            [],
+            False,
+            "its agent finds no driver; the GPUs that it had before were simulated",
+        )
+        assert len(scene.writes(STATUS)) == 3
+        assert len(scene.status["gpus"]) == 2
+
+    play(act)
+
+
+def test_an_agent_without_a_driver_says_that_it_leaves() -> None:
+    """A withdrawal is no fault of the driver."""
+
+    async def act(scene: Scene) -> None:
+        scene.hardware = None
+        scene.status_controller.leaving = True
+        await scene.told()
+
+        assert scene.status["closed"] == "its agent is leaving the node"
+
+    play(act)
+
+
+def test_a_simulated_agent_keeps_its_gpus_until_it_has_played_them() -> None:
+    """It has just started and reads its fleet."""
+
+    async def act(scene: Scene) -> None:
+        scene.hardware = Hardware(devices=(gpu(0),), driver=SIMULATED)
+        await scene.told()
+        scene.hardware = None
+        facts = StatusFacts(BOOT, lambda: None, scene._alive, simulated=True)  # noqa: SLF001
+        scene.status_controller = StatusController(
+            scene.client, scene.informer, facts, clock=scene.time.clock()
+        )
+        await scene.told()
+
+        assert len(scene.status["gpus"]) == 1
 
     play(act)
 
