@@ -187,13 +187,24 @@ class KubeconfigLogin:
     auth_provider: Mapping[str, object] | None = field(default=None, repr=False)
 
 
-def from_kubeconfig(path: Path, context: str | None = None) -> Access:
-    """Read *context*, or the current one, of the kubeconfig at *path*.
+def default_kubeconfigs(*, environ: Mapping[str, str] = os.environ) -> str:
+    """Return the files that kubectl reads, separated as in ``$KUBECONFIG``, whether they exist."""
+    return environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
 
-    Files it names are relative to its own folder, as for kubectl. Raises :class:`ConfigError`
-    when it is unreadable or its user authenticates with a program or an auth-provider.
+
+def existing_files(files: str) -> list[Path]:
+    """Return those of *files*, paths separated as in ``$KUBECONFIG``, that exist."""
+    paths = (Path(file).expanduser() for file in files.split(os.pathsep) if file)
+    return [path for path in paths if path.is_file()]
+
+
+def from_kubeconfig(paths: Sequence[Path], context: str | None = None) -> Access:
+    """Read *context*, or the current one, of the kubeconfigs at *paths*, merged as by kubectl.
+
+    Files they name are relative to their own folder, as for kubectl. Raises :class:`ConfigError`
+    when one is unreadable or its user authenticates with a program or an auth-provider.
     """
-    login = kubeconfig_login((path,), context)
+    login = kubeconfig_login(paths, context)
     instead = (
         'use a token for that user instead: kubectl config set-credentials NAME --token="$(kubectl'
         ' create token SERVICEACCOUNT)"'

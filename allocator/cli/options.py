@@ -1,6 +1,7 @@
 """click types and options that several programs share."""
 
 import asyncio
+import os
 import sys
 from collections.abc import Coroutine
 from datetime import date
@@ -11,7 +12,14 @@ import click
 import structlog
 import uvloop
 
-from kube.config import Access, from_kubeconfig, in_cluster
+from kube.config import (
+    Access,
+    default_kubeconfigs,
+    existing_files,
+    from_kubeconfig,
+    in_cluster,
+    kubeconfig_login,
+)
 from kube.errors import ConfigError
 
 _LAST_PORT = 65535
@@ -67,9 +75,34 @@ namespace = click.option(
 def access(kubeconfig: Path | None, context: str | None) -> Access:
     """Return how to reach the API server: by *kubeconfig*, or else as a pod."""
     try:
-        return from_kubeconfig(kubeconfig, context) if kubeconfig else in_cluster()
+        return from_kubeconfig((kubeconfig,), context) if kubeconfig else in_cluster()
     except ConfigError as error:
         raise click.ClickException(f"{error}; outside a pod, give --kubeconfig") from error
+
+
+def operator_access(kubeconfig: Path | None, context: str | None) -> Access:
+    """Return how a person's command reaches the API server.
+
+    Outside a pod and without *kubeconfig*, it reads what kubectl reads. Servers use
+    :func:`access`: nobody starts one on the cluster that kubectl happens to point at.
+    """
+    if kubeconfig is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return access(kubeconfig, context)
+    files = str(kubeconfig or default_kubeconfigs())
+    existing = [kubeconfig] if kubeconfig else existing_files(files)
+    if not existing:
+        raise click.ClickException(f"{files} does not exist; name a file with --kubeconfig")
+    try:
+        login = kubeconfig_login(existing, context)
+    except ConfigError as error:
+        raise click.ClickException(str(error)) from error
+    if login.exec is not None or login.auth_provider is not None:
+        raise click.ClickException(
+            f"{login.place} authenticates with a program, which this command does not start; run"
+            " it in a pod of the webhook: kubectl -n vgpu-admission-system exec"
+            " deployment/vgpu-webhook -- python -m vgpu certs status"
+        )
+    return login.access
 
 
 def run_to_end(work: Coroutine[Any, Any, T]) -> T:

@@ -2,10 +2,16 @@
 
 import os
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
-from kube.config import Access, KubeconfigLogin, in_cluster, kubeconfig_login
+from kube.config import (
+    Access,
+    KubeconfigLogin,
+    default_kubeconfigs,
+    existing_files,
+    in_cluster,
+    kubeconfig_login,
+)
 from kube.errors import ConfigError
 
 _INSTALL: Final = "pip install '.[kubectl]'"
@@ -19,19 +25,13 @@ async def access_of(kubeconfig: str | None, context: str | None) -> Access:
     :class:`ConfigError` if no kubeconfig is usable.
     """
     named = kubeconfig or os.environ.get("KUBECONFIG")
-    files = named or str(Path.home() / ".kube" / "config")
-    existing = _existing_files(files)
+    files = named or default_kubeconfigs()
+    existing = existing_files(files)
     if existing:
         return await _authenticated(kubeconfig_login(existing, context))
     if named is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
         return replace(in_cluster(), namespace="default")
     raise ConfigError(f"{files} does not exist; name a file with --kubeconfig or KUBECONFIG")
-
-
-def _existing_files(files: str) -> list[Path]:
-    """Return those of *files*, paths separated as in ``$KUBECONFIG``, that exist."""
-    paths = (Path(file).expanduser() for file in files.split(os.pathsep) if file)
-    return [path for path in paths if path.is_file()]
 
 
 async def _authenticated(login: KubeconfigLogin) -> Access:

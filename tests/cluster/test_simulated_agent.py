@@ -46,7 +46,7 @@ class Node:
         self.port = free_port()
         self.kubeconfig = self._kubeconfig(folder)
         self.options = AgentOptions(
-            access=from_kubeconfig(self.kubeconfig),
+            access=from_kubeconfig((self.kubeconfig,)),
             node="sim-1",
             namespace="vgpu-admission-system",
             listen=ListenAddress("127.0.0.1", self.port),

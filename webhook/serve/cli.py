@@ -17,6 +17,7 @@ from allocator.cli.options import (
     kubeconfig,
     log_lines,
     namespace,
+    operator_access,
     run_to_end,
 )
 from certs.refresh_controller import PairSource
@@ -207,7 +208,7 @@ def certs() -> None:
 def certs_status(kubeconfig: Path | None, context: str | None, namespace: str) -> None:
     """Show the certificates and the state of their rotation."""
     certificates_status = _ask(
-        access(kubeconfig, context), lambda c: status(certificates(c, namespace))
+        operator_access(kubeconfig, context), lambda c: status(certificates(c, namespace))
     )
     for line in lines(certificates_status):
         click.echo(line)
@@ -226,7 +227,8 @@ def certs_rotate(which: str, kubeconfig: Path | None, context: str | None, names
     """
     rotation = Rotation(which)
     _ask(
-        access(kubeconfig, context), lambda c: rotate(certificates(c, namespace).secrets, rotation)
+        operator_access(kubeconfig, context),
+        lambda c: rotate(certificates(c, namespace).secrets, rotation),
     )
     click.echo(f"requested; `vgpu certs status` shows the progress of the new {which}")
 

@@ -68,7 +68,7 @@ def test_a_kubeconfig_with_everything_inline(tmp_path: Path) -> None:
         user={"client-certificate-data": pem, "client-key-data": pem},
     )
 
-    access = from_kubeconfig(path)
+    access = from_kubeconfig((path,))
 
     assert access == Access(
         url="https://api:6443", namespace="team-a", ca=b"PEM", certificate=b"PEM", key=b"PEM"
@@ -83,7 +83,7 @@ def test_a_kubeconfig_with_files(tmp_path: Path) -> None:
         user={"tokenFile": "/run/token"},
     )
 
-    access = from_kubeconfig(path, context="here")
+    access = from_kubeconfig((path,), context="here")
 
     assert access.ca == tmp_path / "pki/ca.crt"
     assert access.token == Path("/run/token")
@@ -96,7 +96,7 @@ def test_a_kubeconfig_that_trusts_blindly(tmp_path: Path) -> None:
         tmp_path, cluster={"insecure-skip-tls-verify": True}, user={"token": "secret"}
     )
 
-    access = from_kubeconfig(path)
+    access = from_kubeconfig((path,))
 
     assert not access.verify
     assert access.token == "secret"  # noqa: S105 - a test's token
@@ -120,7 +120,7 @@ def test_a_kubeconfig_that_trusts_blindly(tmp_path: Path) -> None:
 def test_what_a_kubeconfig_may_not_ask(tmp_path: Path, user: dict[str, Any], message: str) -> None:
     """What we do not do is refused with the way out."""
     with pytest.raises(ConfigError, match=message):
-        from_kubeconfig(kubeconfig(tmp_path, cluster={}, user=user))
+        from_kubeconfig((kubeconfig(tmp_path, cluster={}, user=user),))
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_what_a_kubeconfig_may_not_ask(tmp_path: Path, user: dict[str, Any], mes
 def test_a_context_that_leads_nowhere(tmp_path: Path, context: str, message: str) -> None:
     """The error lists what there is."""
     with pytest.raises(ConfigError, match=message):
-        from_kubeconfig(kubeconfig(tmp_path, cluster={}, user={}), context)
+        from_kubeconfig((kubeconfig(tmp_path, cluster={}, user={}),), context)
 
 
 @pytest.mark.parametrize(
@@ -154,10 +154,10 @@ def test_a_file_that_is_no_kubeconfig(tmp_path: Path, text: str) -> None:
     path.write_text(text)
 
     with pytest.raises(ConfigError, match=str(path)):
-        from_kubeconfig(path)
+        from_kubeconfig((path,))
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
     """A path that does not exist is an error of ours."""
     with pytest.raises(ConfigError, match="cannot read"):
-        from_kubeconfig(tmp_path / "none")
+        from_kubeconfig((tmp_path / "none",))

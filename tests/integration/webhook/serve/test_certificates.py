@@ -54,14 +54,16 @@ def kubeconfig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        pytest.param(["status"], "outside a pod, give --kubeconfig", id="outside-a-pod"),
+        pytest.param(["status"], "none does not exist; name a file with", id="outside-a-pod"),
         pytest.param(["rotate", "both"], "'both' is not one of 'leaf', 'ca'", id="neither"),
         pytest.param(["rotate"], "Missing argument", id="nothing-to-rotate"),
     ],
 )
 def test_a_mistake_is_told(arguments: list[str], words: str) -> None:
     """Without a traceback, and with what would do."""
-    result = CliRunner().invoke(main, ["certs", *arguments], env={"KUBERNETES_SERVICE_HOST": ""})
+    result = CliRunner().invoke(
+        main, ["certs", *arguments], env={"KUBERNETES_SERVICE_HOST": "", "KUBECONFIG": "/none"}
+    )
 
     assert result.exit_code != 0
     assert words in result.output
@@ -91,3 +93,34 @@ def test_a_missing_right_is_told(kubeconfig: Path, command: list[str]) -> None:
     assert result.exit_code == 1
     assert result.output.startswith("Error: GET /api")
     assert ": 403 " in result.output
+
+
+@pytest.mark.parametrize("kubeconfig", [Nothing], indirect=True)
+def test_the_commands_read_what_kubectl_reads(kubeconfig: Path, tmp_path: Path) -> None:
+    """``$KUBECONFIG`` may name several files, of which some do not exist."""
+    files = f"{tmp_path / 'none'}:{kubeconfig}"
+
+    told = CliRunner().invoke(
+        main, ["certs", "status"], env={"KUBERNETES_SERVICE_HOST": "", "KUBECONFIG": files}
+    )
+
+    assert (told.exit_code, "phase       empty" in told.output) == (0, True)
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        pytest.param("{exec: {command: aws, apiVersion: client.authentication.k8s.io/v1}}"),
+        pytest.param("{auth-provider: {name: gcp}}"),
+    ],
+)
+@pytest.mark.parametrize("kubeconfig", [Nothing], indirect=True)
+def test_a_login_by_a_program_is_refused_with_a_way_out(kubeconfig: Path, user: str) -> None:
+    """The image has no package that could start it; a pod of the webhook needs no login."""
+    kubeconfig.write_text(kubeconfig.read_text().replace("user: {}", f"user: {user}"))
+
+    told = CliRunner().invoke(main, ["certs", "status", f"--kubeconfig={kubeconfig}"])
+
+    assert told.exit_code == 1
+    assert "user 'u' authenticates with a program" in told.output
+    assert "kubectl -n vgpu-admission-system exec deployment/vgpu-webhook" in told.output
