@@ -88,17 +88,31 @@ class OwnSecret:
     announce: Announce
 
     async def __call__(self) -> Pair | None:
-        """Advance the rotation while possible, then read the pair; raises :class:`KubeError`."""
-        try:
-            await self._advance()
-        except KubeError as error:
-            log.warning("certificate rotation failed", why=str(error))
+        """Advance the rotation while possible, then read the pair; raises :class:`KubeError`.
+
+        Without a pair and with no replica that serves, this one need not lead. The Lease of a
+        leader that was killed lasts for another 15 seconds, in which nobody else would begin.
+        """
+        await self._try_to_advance(self.leading)
+        pair = await self._stored_pair()
+        if pair is None and not self.leading() and await self.rotation.nobody_serves():
+            await self._try_to_advance(lambda: True)
+            pair = await self._stored_pair()
+        return pair
+
+    async def _stored_pair(self) -> Pair | None:
         stored = await self.rotation.secrets.read()
         return decode_secret(stored.data, stored.annotations).leaf if stored else None
 
-    async def _advance(self) -> None:
+    async def _try_to_advance(self, may_write: Callable[[], bool]) -> None:
+        try:
+            await self._advance(may_write)
+        except KubeError as error:
+            log.warning("certificate rotation failed", why=str(error))
+
+    async def _advance(self, may_write: Callable[[], bool]) -> None:
         for _ in range(MOST_ROUNDS):
-            if not self.leading():
+            if not may_write():
                 return
             finished = await self.rotation.round()
             self._announce_round(finished)

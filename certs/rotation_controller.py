@@ -174,7 +174,7 @@ class RotationController:
         before = rotation_state(secret, self.parameters.names)
         observed = replace(
             self._observe(rotation_view.registrations),
-            nobody_serves=await self._nobody_serves(before),
+            nobody_serves=before.leaf is None and await self.nobody_serves(),
         )
         now = self.clock.wall()
         step = next_step(before, observed, now=now, lifetimes=self.parameters.lifetimes)
@@ -183,9 +183,9 @@ class RotationController:
         self._log_round(step, before, published)
         return Round(step=step, published=published, failed=failed, missing=rotation_view.missing)
 
-    async def _nobody_serves(self, before: RotationState) -> bool:
-        """Say whether no replica serves a leaf; asked only where the Secret has none."""
-        if before.leaf is not None or self.replicas is None:
+    async def nobody_serves(self) -> bool:
+        """Say whether certainly no replica serves a leaf, of a Secret that has none."""
+        if self.replicas is None:
             return False
         try:
             return await self.replicas.nobody_serves()

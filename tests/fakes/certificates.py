@@ -10,7 +10,7 @@ from certs.issue import IssueParameters, service_names
 from certs.rotation_controller import Replicas, RotationController, SecretChange, StoredSecret
 from certs.rotation_policy import Lifetimes
 from kube.clock import Clock
-from kube.errors import ConflictError
+from kube.errors import ApiError, ConflictError
 
 V = TypeVar("V")
 START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -131,6 +131,20 @@ class World:
             parameters=POLICY,
             clock=self.time.clock,
         )
+
+
+@dataclass(slots=True)
+class KnownReplicas:
+    """Replicas of which it is known whether one serves; an error where they cannot be listed."""
+
+    nobody: bool | ApiError
+    asked: int = 0
+
+    async def nobody_serves(self) -> bool:
+        self.asked += 1
+        if isinstance(self.nobody, ApiError):
+            raise self.nobody
+        return self.nobody
 
 
 def merged(before: Mapping[str, V], changes: Mapping[str, V | None]) -> dict[str, V]:

@@ -12,7 +12,7 @@ from typing import Final
 
 import yaml
 
-from tests.cluster.api import wait_for
+from tests.cluster.api import Json, wait_for
 from tests.cluster.process import ComponentError
 from tests.install.image import ROOT
 from tests.install.one_node import NODE, OneNode
@@ -51,11 +51,15 @@ class Person:
 
     def run(self, name: str, **annotations: str) -> None:
         """Create a pod as the README's under another name, and wait until it runs."""
-        file = self.checkout / "manifests/example/pod.yaml"
-        manifest = yaml.safe_load(file.read_text())
-        manifest["metadata"] = {"name": name, "annotations": annotations}
-        self.cluster.kubectl("-n", TEAM, "apply", "-f", "-", stdin=json.dumps(manifest))
+        manifest = json.dumps(self.pod(name, **annotations))
+        self.cluster.kubectl("-n", TEAM, "apply", "-f", "-", stdin=manifest)
         wait_for(lambda: self.phase(name) == "Running", within=WITHIN)
+
+    def pod(self, name: str, **annotations: str) -> Json:
+        """Return the README's pod under another name."""
+        file = self.checkout / "manifests/example/pod.yaml"
+        manifest: Json = yaml.safe_load(file.read_text())
+        return manifest | {"metadata": {"name": name, "annotations": annotations}}
 
     def phase(self, name: str) -> str:
         """Return the phase of a pod."""

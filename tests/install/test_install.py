@@ -3,15 +3,17 @@
 The tests are one story, and each begins where the one before it has ended.
 """
 
+import json
 import re
 import tomllib
 from collections import defaultdict
 
 from tests.cluster.api import Json, wait_for
 from tests.install.conftest import INSTALL
-from tests.install.one_node import NODE, OneNode
+from tests.install.one_node import NODE, CommandError, OneNode
 from tests.install.person import TEAM, WITHIN, Person, blocks
 
+CERTIFICATES = "vgpu-webhook-certificates"
 KUSTOMIZATION = "manifests/mine/kustomization.yaml"
 
 
@@ -128,6 +130,48 @@ def test_its_end_frees_the_gpu(someone: Person) -> None:
     cluster.kubectl("delete", "pod", "-n", TEAM, "slice", "soft")
 
     wait_for(lambda: not entries(cluster), within=WITHIN)
+
+
+def test_the_certificates_are_shown_in_a_pod_of_the_webhook(someone: Person) -> None:
+    """The way for whoever logs in by a program, which the image does not start."""
+    *_, command = blocks("docs/certificates.md", "### By hand")
+
+    printed = someone.paste(command)
+
+    assert re.search(r"(?m)^phase +steady$", printed), printed
+
+
+def test_all_is_served_again_after_the_certificates_are_lost(someone: Person) -> None:
+    """With the Secret and every webhook pod gone, a new authority signs at once."""
+    system = ("-n", "vgpu-admission-system")
+    pods = ("-l", "app.kubernetes.io/component=webhook", "--grace-period=0", "--force")
+    before = signing_authority(someone)
+    someone.cluster.kubectl(*system, "delete", "secret", CERTIFICATES)
+    someone.cluster.kubectl(*system, "delete", "pod", *pods)
+
+    wait_for(lambda: signing_authority(someone) not in {"", before}, within=WITHIN)
+    wait_for(lambda: admits(someone), within=WITHIN)
+
+    someone.run("renewed")
+    someone.cluster.kubectl("delete", "pod", "-n", TEAM, "renewed")
+
+
+def signing_authority(someone: Person) -> str:
+    """Return the bundle in the Secret of the certificates; empty where there is none."""
+    found = someone.cluster.get(
+        "secrets", "-n", "vgpu-admission-system", "--field-selector=metadata.name=" + CERTIFICATES
+    )
+    return "".join(str(secret["data"].get("ca.crt", "")) for secret in found["items"])
+
+
+def admits(someone: Person) -> bool:
+    """Say whether our hooks let a pod through just now."""
+    manifest = json.dumps(someone.pod("probe"))
+    try:
+        someone.cluster.kubectl("-n", TEAM, "create", "--dry-run=server", "-f", "-", stdin=manifest)
+    except CommandError:
+        return False
+    return True
 
 
 def running(someone: Person, name: str) -> str:

@@ -23,7 +23,7 @@ from certs.refresh_controller import (
 from certs.rotation_controller import new_key_material
 from certs.tls_server import ServingPair
 from kube.errors import KubeError
-from tests.fakes.certificates import LIFETIMES, POLICY, START, Time, World
+from tests.fakes.certificates import LIFETIMES, POLICY, START, KnownReplicas, Time, World
 
 CA = authority(LIFETIMES, new_key_material(START))
 GOOD = leaf(CA, POLICY, new_key_material(START)).pair
@@ -121,6 +121,28 @@ def test_who_does_not_lead_only_reads() -> None:
 
     assert keeper.serving.ready
     assert (world.secrets.writes, world.registrations.writes) == before
+
+
+@pytest.mark.parametrize(
+    ("nobody", "installs"),
+    [
+        pytest.param(True, True, id="nobody-serves"),
+        pytest.param(False, False, id="another-may-serve"),
+        pytest.param(None, False, id="not-known"),
+    ],
+)
+def test_where_nobody_serves_nobody_waits_for_the_lease(
+    *, nobody: bool | None, installs: bool
+) -> None:
+    """A leader that was killed with all others holds it for a while yet."""
+    stage, world = Stage(), World()
+    rotation = world.writer(None if nobody is None else KnownReplicas(nobody))
+    follower = OwnSecret(rotation=rotation, leading=lambda: False, announce=stage.notices.append)
+
+    asyncio.run(stage.keeper(follower).refresh())
+
+    assert (world.secrets.writes > 0) is installs
+    assert (CertificateReason.RENEWED in stage.reasons) is installs
 
 
 def leader(world: World) -> OwnSecret:

@@ -27,7 +27,7 @@ from certs.rotation_policy import (
 )
 from certs.status import RotationPhase, phase
 from kube.errors import ApiError, ConflictError
-from tests.fakes.certificates import LIFETIMES, MUTATING, VALIDATING, World
+from tests.fakes.certificates import LIFETIMES, MUTATING, VALIDATING, KnownReplicas, World
 
 SETTLE = LIFETIMES.settle.total_seconds()
 
@@ -67,20 +67,6 @@ def test_an_installation_takes_three_rounds_and_no_waiting() -> None:
     assert steps == [AddNextCA, Settling, SwitchLeaf, Nothing]
     assert rounds[1].published == (MUTATING, VALIDATING)
     assert [done.may_advance for done in rounds] == [True, True, True, False]
-
-
-@dataclass(slots=True)
-class KnownReplicas:
-    """Replicas of which it is known whether one serves; an error where they cannot be listed."""
-
-    nobody: bool | ApiError
-    asked: int = 0
-
-    async def nobody_serves(self) -> bool:
-        self.asked += 1
-        if isinstance(self.nobody, ApiError):
-            raise self.nobody
-        return self.nobody
 
 
 @pytest.mark.parametrize(
