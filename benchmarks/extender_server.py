@@ -178,7 +178,7 @@ async def run(kind: ExtenderKind, count: int) -> None:
             answers, rest = extender_routes.immediate_answers(found), extender_routes.app(found)
             tasks = [group.create_task(changing.run())]
         listen = Listen(host=HOST, port=0, largest=extender_routes.LARGEST_AT_ONCE)
-        async with serve_app(rest, listen, at_once=answers) as port:
+        async with serve_app(rest, listen, at_once=answers.get) as port:
             sys.stdout.buffer.write(orjson.dumps({"port": port}, option=orjson.OPT_APPEND_NEWLINE))
             sys.stdout.buffer.flush()
             await asyncio.to_thread(sys.stdin.buffer.read)

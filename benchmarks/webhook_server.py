@@ -9,7 +9,7 @@ answer that the pod may pass.
 import asyncio
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from ipaddress import ip_address
@@ -29,7 +29,7 @@ from certs.tls_server import ServingPair
 from webhook.admission.audit_log import AuditLog
 from webhook.admission.context import AdmissionContext
 from webhook.serve.admission import AdmissionApp, AdmissionView, PodHandler
-from webhook.serve.http import App, AtOnce, Listen, Receive, Scope, Send, serve_app
+from webhook.serve.http import AnswerOf, App, Listen, Receive, Reviews, Scope, Send, serve_app
 from webhook.serve.metrics import WebhookMetrics
 
 HOST: Final = "127.0.0.1"
@@ -158,7 +158,7 @@ async def run(kind: ServerKind) -> None:
     lines = CountingSink()
     async with asyncio.TaskGroup() as group:
         app: App = baseline
-        at_once: Mapping[bytes, AtOnce] = {}
+        at_once: AnswerOf = Reviews.at_once
         tasks: list[asyncio.Task[None]] = []
         if kind is ServerKind.OURS:
             inventory = ChangingInventory()

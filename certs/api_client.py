@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from certs.ca_bundle import WebhookKind, WebhookRegistration, WebhookTarget
+from certs.ca_bundle import Endpoint, WebhookKind, WebhookRegistration, WebhookTarget
 from certs.refresh_controller import Announce, CertificateReason, Notice
 from certs.rotation_controller import SecretChange, StoredSecret
 from kube.client import ApiClient, Client
@@ -15,11 +15,13 @@ from kube.errors import NotFoundError, UnreadableError
 from kube.events import Event, Recorder, Reference, Severity
 
 FIELD_MANAGER: Final = "vgpu-admission-certs"
+PATHS_MANAGER: Final = "vgpu-admission-paths"
 GROUP: Final = "admissionregistration.k8s.io/v1"
 _COLLECTIONS: Final = {
     WebhookKind.MUTATING: f"/apis/{GROUP}/mutatingwebhookconfigurations",
     WebhookKind.VALIDATING: f"/apis/{GROUP}/validatingwebhookconfigurations",
 }
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
 _T = TypeVar("_T")
 
 
@@ -40,10 +42,12 @@ class _Condition(msgspec.Struct):
 
 class _PodStatus(msgspec.Struct):
     conditions: list[_Condition] | None = None
+    phase: str = ""
 
 
 class _PodMeta(msgspec.Struct):
     name: str
+    annotations: dict[str, str] | None = None
 
 
 class _Pod(msgspec.Struct):
@@ -60,8 +64,24 @@ class _Pods(msgspec.Struct):
     items: list[_Pod] | None = None
 
 
+class _Service(msgspec.Struct):
+    namespace: str
+    name: str
+    path: str = ""
+
+
 class _ClientConfig(msgspec.Struct, rename="camel"):
     ca_bundle: str = ""
+    service: _Service | None = None
+    url: str = ""
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Return where the webhook is called."""
+        if self.service is None:
+            _, _, path = self.url.partition("://")[2].partition("/")
+            return Endpoint(path="/" + path.partition("?")[0])
+        return Endpoint(path=self.service.path, service=(self.service.namespace, self.service.name))
 
 
 class _Webhook(msgspec.Struct, rename="camel"):
@@ -128,23 +148,34 @@ class ApiReplicas:
     client: Client
     namespace: str
     labels: str  # a label selector
-    own: str  # name of our pod
+    own: str = ""  # name of our pod
 
     async def nobody_serves(self) -> bool:
         """Say whether we are one of these pods and no other is ready; raises KubeError.
 
         Where our own pod is not listed we run in another way, and so may the others.
         """
-        params = {"labelSelector": self.labels}
-        body = await self.client.get(f"/api/v1/namespaces/{self.namespace}/pods", params=params)
-        pods = _parse(body, _Pods).items or []
+        pods = await self._pods()
         others = [pod for pod in pods if pod.metadata.name != self.own]
         return len(others) < len(pods) and not any(pod.is_ready for pod in others)
+
+    async def all_carry(self, annotation: str) -> bool:
+        """Say whether each pod that has not ended carries *annotation*; raises KubeError."""
+        return all(
+            annotation in (pod.metadata.annotations or {})
+            for pod in await self._pods()
+            if pod.status.phase not in _ENDED
+        )
+
+    async def _pods(self) -> list[_Pod]:
+        params = {"labelSelector": self.labels}
+        body = await self.client.get(f"/api/v1/namespaces/{self.namespace}/pods", params=params)
+        return _parse(body, _Pods).items or []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiRegistrations:
-    """Webhook configurations, of which we own only caBundle; RBAC: get and patch by name."""
+    """Webhook configurations, of which we own caBundle and path; RBAC: get and patch by name."""
 
     client: ApiClient
 
@@ -160,28 +191,48 @@ class ApiRegistrations:
             for item in configuration.webhooks
         )
         return WebhookRegistration(
-            target=target, version=configuration.metadata.resource_version, bundles=bundles
+            target=target,
+            version=configuration.metadata.resource_version,
+            bundles=bundles,
+            endpoints={item.name: item.client_config.endpoint for item in configuration.webhooks},
         )
 
     async def publish(self, registration: WebhookRegistration, bundle: bytes) -> None:
-        """Apply *bundle* to every webhook; raises :class:`kube.errors.KubeError`.
+        """Apply *bundle* to every webhook; raises :class:`kube.errors.KubeError`."""
+        config = {"caBundle": base64.b64encode(bundle).decode()}
+        configs = {name: config for name, _ in registration.bundles}
+        await self._apply(registration, configs, FIELD_MANAGER)
+
+    async def publish_paths(
+        self, registration: WebhookRegistration, paths: Mapping[str, Endpoint]
+    ) -> None:
+        """Apply the path of each webhook of a Service; raises :class:`kube.errors.KubeError`."""
+        services = {
+            name: {"namespace": each.service[0], "name": each.service[1], "path": each.path}
+            for name, each in paths.items()
+            if each.service is not None
+        }
+        configs = {name: {"service": service} for name, service in services.items()}
+        await self._apply(registration, configs, PATHS_MANAGER)
+
+    async def _apply(
+        self, registration: WebhookRegistration, configs: Mapping[str, object], manager: str
+    ) -> None:
+        """Apply the clientConfig of webhooks, by name.
 
         The version is a precondition; it also keeps apply from creating a deleted configuration.
         """
         target = registration.target
-        config = {"caBundle": base64.b64encode(bundle).decode()}
         configuration = {
             "apiVersion": GROUP,
             "kind": target.kind,
             "metadata": {"name": target.name, "resourceVersion": registration.version},
             "webhooks": [
-                {"name": name, "clientConfig": config} for name, _ in registration.bundles
+                {"name": name, "clientConfig": config} for name, config in configs.items()
             ],
         }
         path = f"{_COLLECTIONS[target.kind]}/{target.name}"
-        await self.client.apply(
-            path, msgspec.json.encode(configuration), field_manager=FIELD_MANAGER
-        )
+        await self.client.apply(path, msgspec.json.encode(configuration), field_manager=manager)
 
 
 def event_announcer(recorder: Recorder, secret: ApiSecret) -> Announce:

@@ -1,7 +1,7 @@
 """The CAs that a webhook configuration trusts, and whether it needs our bundle."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from cryptography import x509
@@ -28,12 +28,21 @@ class WebhookTarget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where one webhook is called."""
+
+    path: str  # of its Service or URL; empty if none is set
+    service: tuple[str, str] | None = None  # namespace and name; None: it is called by a URL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookRegistration:
     """A webhook configuration as it was read."""
 
     target: WebhookTarget
     version: str  # resource version
     bundles: tuple[tuple[str, bytes], ...]  # name and caBundle (PEM) of each webhook
+    endpoints: Mapping[str, Endpoint] = field(default_factory=dict)  # by name of the webhook
 
 
 def trusted_fingerprints(registration: WebhookRegistration) -> frozenset[str]:

@@ -5,14 +5,14 @@ it within the pod, so its annotation prefix is taken from there.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from types import MappingProxyType
 from typing import Final
 
 import msgspec
 
-from allocator.catalog.injection import REGIONS_VOLUME, key_in
+from allocator.catalog.injection import REGIONS_VOLUME, VISIBLE, key_in, key_path
 from allocator.catalog.keys import ASSIGNMENT_KEY, LIBRARY_KEY, LIBRARY_OFF
 from allocator.model.request import Priority, Stage
 from allocator.request.pod_fields import (
@@ -98,7 +98,7 @@ class PodContainer:
     name: str
     stage: Stage  # when it runs
     key: str  # its annotation prefix, as ``c0``
-    injected: bool  # sees devices by our annotation alone
+    injected: bool  # sees devices by its own annotation of ours alone
     has_mounts: bool  # admission mounted its region
     limited: bool  # its own variables keep the library on, so no image can turn it off
     started: bool  # runs or ran
@@ -164,14 +164,31 @@ def parse_pod(raw: bytes) -> NodePod:
         container_names=MappingProxyType(
             _ids((*container_statuses.values(), *init_statuses.values(), *ephemeral_statuses))
         ),
-        containers=(
-            *(_pod_container(f"i{i}", c, init_statuses.get(c.name)) for i, c in enumerate(init)),
-            *(
-                _pod_container(f"c{i}", c, container_statuses.get(c.name))
-                for i, c in enumerate(spec.containers)
-            ),
+        containers=_with_keys_of_their_own(
+            (
+                *(
+                    _pod_container(f"i{i}", c, init_statuses.get(c.name))
+                    for i, c in enumerate(init)
+                ),
+                *(
+                    _pod_container(f"c{i}", c, container_statuses.get(c.name))
+                    for i, c in enumerate(spec.containers)
+                ),
+            )
         ),
     )
+
+
+def _with_keys_of_their_own(containers: Iterable[PodContainer]) -> tuple[PodContainer, ...]:
+    """Return *containers*; a second one with the same key reads what is another container's."""
+    taken: set[str] = set()
+    kept: list[PodContainer] = []
+    for container in containers:
+        injected = container.injected and container.key not in taken
+        kept.append(container if injected else replace(container, injected=False))
+        if injected:
+            taken.add(container.key)
+    return tuple(kept)
 
 
 def _is_daemon_or_static(metadata: _Metadata) -> bool:
@@ -194,12 +211,14 @@ def _pod_container(
     ended = None if state is None else state.terminated
     running = state is not None and state.running is not None
     env = {v.name: v for v in container.env or ()}  # the last one of a name applies
-    keys = {name: key for name, v in env.items() if (key := _annotation_key(v)) is not None}
+    paths = {name: path for name, v in env.items() if (path := _field_path(v))}
+    key = min((key for path in paths.values() if (key := key_in(path))), default=position)
+    injected = paths.get(_VISIBLE) == key_path(key, VISIBLE)
     return PodContainer(
         name=container.name,
         stage=_stage(position, container),
-        key=min(keys.values(), default=position),
-        injected=_VISIBLE in keys,
+        key=key,
+        injected=injected,
         has_mounts=any(
             mount.name == REGIONS_VOLUME and mount.mount_path.rstrip("/") == _REGION_MOUNT_PATH
             for mount in container.volume_mounts or ()
@@ -209,7 +228,7 @@ def _pod_container(
         completed=position[0] == "i" and ended is not None and ended.exit_code == 0,
         running=running,
         resources=frozenset(_limits(container)),
-        priority=_priority(env) if _VISIBLE in keys else Priority.LOW,
+        priority=_priority(env) if injected else Priority.LOW,
     )
 
 
@@ -219,10 +238,11 @@ def _stage(position: str, container: _Container) -> Stage:
     return Stage.SIDECAR if container.restart_policy == _ALWAYS else Stage.INIT
 
 
-def _annotation_key(variable: EnvVar) -> str | None:
+def _field_path(variable: EnvVar) -> str:
+    """Return the field of the pod that a variable reads; empty if it reads none."""
     source = variable.value_from
     reference = None if source is None else source.field_ref
-    return None if reference is None else key_in(reference.field_path)
+    return "" if reference is None else reference.field_path
 
 
 def _priority(env: Mapping[str, EnvVar]) -> Priority:

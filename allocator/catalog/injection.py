@@ -103,7 +103,8 @@ _LIMITED: Final = (*_SOFT, Column.UPSTREAM)
 _UNLIMITED: Final = (Column.VOID, Column.MIG, Column.MEMORY_ONLY)
 _MEMORY: Final = Literal("{memory}m")
 _CORES: Final = Literal("{cores}")
-# Annotations of a bound pod that the variables of a share read.
+# Annotations of a bound pod that variables read, after the container's key.
+VISIBLE: Final = "visible"
 GPU_UNITS: Final = "gpu-units"
 GPU_INDEX: Final = "gpu-index"
 
@@ -143,7 +144,7 @@ VARIABLES: Final = (
     _row(
         "NVIDIA_VISIBLE_DEVICES",
         ((Column.VOID,), Literal("void")),
-        (_OURS, Annotation("visible")),
+        (_OURS, Annotation(VISIBLE)),
         why="GPUs that the container runtime makes visible; an empty value shows none",
     ),
     _row(
@@ -171,6 +172,7 @@ VARIABLES: Final = (
     _row(
         "CUDA_DEVICE_ORDER",
         (_SOFT, Literal("PCI_BUS_ID")),
+        tolerated=_UNLIMITED,
         why="limit k must apply to the k-th device that NVML lists",
     ),
     _row(
@@ -299,6 +301,11 @@ MOUNTS: Final[MappingProxyType[Column, tuple[Mount, ...]]] = MappingProxyType(
     }
 )
 _OWN_PATH: Final = f"metadata.annotations['{OWN}"
+
+
+def key_path(key: str, suffix: str) -> str:
+    """Return the downward API path of a container's flat annotation."""
+    return f"{_OWN_PATH}{key}.{suffix}']"
 
 
 def key_in(field_path: str) -> str | None:

@@ -22,8 +22,9 @@ RESERVED_PATHS: Final = (
     ReservedPath(path="/usr/local/vgpu"),
     ReservedPath(path="/tmp/vgpu", parents=False),
     ReservedPath(path="/tmp/vgpulock", parents=False),
-    ReservedPath(path="/var/run/nvidia-container-devices"),
-    ReservedPath(path="/run/nvidia-container-devices"),
+    # A mount below one of these names a GPU to NVIDIA's runtime; one above names none.
+    ReservedPath(path="/var/run/nvidia-container-devices", parents=False),
+    ReservedPath(path="/run/nvidia-container-devices", parents=False),
 )
 # Paths of the node that give access to devices or identities. A pod that asks for vGPU may not
 # mount them, anything below them, or their parents.

@@ -10,6 +10,7 @@ __all__ = [
     "FOREIGN",
     "GPUSHARE",
     "LARGEST_FACTOR",
+    "OTHER_PLUGINS",
     "OWN",
     "SLOT",
     "VOCABULARIES",
@@ -24,6 +25,17 @@ OWN: Final = "vgpu-admission.io/"
 SLOT: Final = "volcano.sh/vgpu-number"  # the resource our device plugin registers
 # Prefixes of GPU resources that we do not read; together with one of ours they count twice.
 FOREIGN: Final = ("nvidia.com/gpu", "nvidia.com/mig-", "volcano.sh/gpu-")
+# Prefixes of the resources by which a container gets its GPU from another device plugin: NVIDIA's,
+# which may call them anything, HAMi's, Volcano's old one, gpushare's, Koordinator's, Tencent's and
+# MetaX's.
+OTHER_PLUGINS: Final = (
+    "nvidia.com/",
+    "volcano.sh/gpu-",
+    "aliyun.com/gpu-",
+    "koordinator.sh/gpu",
+    "tencent.com/vcuda-",
+    "metax-tech.com/",
+)
 
 
 VOLCANO: Final = Vocabulary(

@@ -7,9 +7,12 @@ from typing import Final
 import msgspec
 
 from allocator.catalog.keys import ASSIGNMENT_KEY, POD_GROUP_KEYS
-from allocator.catalog.vocabularies import Vocabulary
+from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
 from allocator.model.untrusted import is_safe_name
 from allocator.request.pod_fields import NodeNameSpec, PodPhase
+
+MOST_RESOURCES: Final = 32  # names kept of a pod; tenants may write a megabyte of them
+_PREFIXES: Final = tuple(prefix for vocabulary in VOCABULARIES for prefix in vocabulary.prefixes)
 
 
 class _Metadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -52,8 +55,9 @@ class PodSummary:
     node: str  # empty until the pod is bound
     deleting: bool  # it has a deletion timestamp
     over: bool  # its containers have ended for good
-    extended: tuple[str, ...] = ()  # extended resources named in limits
-    assignment_json: str = ""  # of its annotation; may be empty, and anybody may have written it
+    extended: tuple[str, ...] = ()  # extended resources named in limits, at most MOST_RESOURCES
+    # Of a bound pod's annotation; may be empty, and anybody may have written it.
+    assignment_json: str = ""
     group: str = ""  # its PodGroup as its annotations name it; may be empty or not exist
 
     def requests_gpus(self, vocabularies: Iterable[Vocabulary]) -> bool:
@@ -78,13 +82,16 @@ def pod_summary(raw: bytes) -> PodSummary:
         deleting=metadata.deletion_timestamp is not None,
         over=pod.status.over,
         extended=_extended_resources((*spec.containers, *(spec.init_containers or ()))),
-        assignment_json=annotations.get(ASSIGNMENT_KEY, ""),
+        assignment_json=annotations.get(ASSIGNMENT_KEY, "") if spec.node_name else "",
         group=next(filter(is_safe_name, (annotations.get(key, "") for key in POD_GROUP_KEYS)), ""),
     )
 
 
 def _extended_resources(containers: Sequence[_Container]) -> tuple[str, ...]:
-    """Return the names with a slash, which only extended resources have, each once."""
+    """Return the names with a slash, which only extended resources have, each once.
+
+    Of too many, those of a known vocabulary come first, so that no pod hides its request.
+    """
     names = {
         name: None
         for container in containers
@@ -92,4 +99,6 @@ def _extended_resources(containers: Sequence[_Container]) -> tuple[str, ...]:
         for name in container.resources.limits or ()
         if "/" in name
     }
-    return tuple(names)
+    if len(names) <= MOST_RESOURCES:
+        return tuple(names)
+    return tuple(sorted(names, key=lambda name: not name.startswith(_PREFIXES))[:MOST_RESOURCES])

@@ -34,11 +34,21 @@ def asks_for_vgpu(spec: str = "object.spec") -> str:
     and it admits no resources on ephemeral containers or on the pod itself. The type checker
     of policies knows no map of quantities, hence ``dyn``.
     """
+    return f"({containers_of(spec)})\n  .exists(c, {asks()})"
+
+
+def containers_of(spec: str) -> str:
+    """Return a list expression of the containers that a pod *spec* is created with."""
     return (
-        f"(dyn({spec}.containers) + "
-        f"(has({spec}.initContainers) ? dyn({spec}.initContainers) : []))\n"
-        "  .exists(c, has(c.resources) && has(c.resources.limits) &&\n"
-        f"    c.resources.limits.exists(r, {is_ours('r')}))"
+        f"dyn({spec}.containers) + (has({spec}.initContainers) ? dyn({spec}.initContainers) : [])"
+    )
+
+
+def asks() -> str:
+    """Return the condition that container ``c`` asks for vGPU."""
+    return (
+        "has(c.resources) && has(c.resources.limits) &&\n"
+        f"    c.resources.limits.exists(r, {is_ours('r')})"
     )
 
 

@@ -10,7 +10,7 @@ from typing import Final
 from allocator.catalog.keys import ALLOCATION_KEYS, CDI_PREFIX, SERVED_BY_KEY, USER_KEYS
 from allocator.catalog.vocabularies import OWN, VOCABULARIES
 from allocator.request.pod_annotations import HAMI_GPU_KEY, HAMI_NODE_KEY
-from manifests.generator.cel import asks_for_vgpu, strings, text
+from manifests.generator.cel import asks, asks_for_vgpu, containers_of, strings, text
 from manifests.generator.names import (
     AGENT,
     CONTROL_PLANE,
@@ -23,6 +23,7 @@ from manifests.generator.names import (
 from manifests.generator.parts import (
     annotations_of,
     binding,
+    opt_in_selector,
     policy,
     rule,
     runs_on,
@@ -30,6 +31,8 @@ from manifests.generator.parts import (
 )
 
 SCHEDULERS: Final = ("system:serviceaccount:volcano-system:volcano-scheduler",)
+VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
+HIDDEN: Final = ("", "none", "void")  # values that show no GPU
 PLUGINS: Final = ("system:serviceaccount:kube-system:volcano-device-plugin",)
 
 # What decided at CREATE which GPU fits; read again at bind, so it may not change in between.
@@ -43,7 +46,7 @@ REQUEST_KEYS: Final = frozenset({HAMI_NODE_KEY, HAMI_GPU_KEY}) | frozenset(
 
 def policies() -> tuple[Json, ...]:
     """Return every policy, each followed by its binding."""
-    return (*_unlabelled_policy(), *_frozen(), *_gpunodes())
+    return (*_unlabelled_policy(), *_hidden(), *_frozen(), *_gpunodes())
 
 
 def _unlabelled_policy() -> tuple[Json, Json]:
@@ -85,6 +88,44 @@ def _unlabelled_policy() -> tuple[Json, Json]:
     }
     # Warn lets the installation join a running Volcano site; component refuse denies.
     return policy("unlabelled", spec), binding("unlabelled", ["Warn", "Audit"])
+
+
+def _hidden() -> tuple[Json, Json]:
+    """Return the policy that no container names GPUs for itself, where the hook could not look.
+
+    The hook that hides GPUs is ``Ignore``, so that its failure stops no ordinary pod.
+    """
+    old = "oldObject == null || !has(oldObject.spec.ephemeralContainers)"
+    new = "has(object.spec.ephemeralContainers) ? dyn(object.spec.ephemeralContainers) : []"
+    fine = f"has(e.valueFrom) == false && (!has(e.value) || e.value in {strings(HIDDEN)})"
+    names_none = f"!has(c.env) || c.env.all(e, e.name != {text(VISIBLE_DEVICES)} || {fine})"
+    spec = {
+        "matchConstraints": {
+            "resourceRules": [rule("CREATE", "pods"), rule("UPDATE", "pods/ephemeralcontainers")],
+            "namespaceSelector": opt_in_selector(),
+        },
+        "variables": [
+            variable("before", f"{old} ? [] : oldObject.spec.ephemeralContainers.map(c, c.name)"),
+            variable(
+                "containers",
+                f"request.operation == 'CREATE' ? {containers_of('object.spec')} :\n"
+                f"  ({new}).filter(c, !(c.name in variables.before))",
+            ),
+            variable("naming", f"variables.containers.filter(c, !({asks()} || {names_none}))"),
+        ],
+        "validations": [
+            {
+                "expression": "variables.naming.size() == 0",
+                "message": f"a container that asks for no vGPU may not set {VISIBLE_DEVICES}; "
+                "remove it",
+                "messageExpression": (
+                    "'container ' + variables.naming[0].name + ' asks for no vGPU, so it may not "
+                    f"set {VISIBLE_DEVICES}; remove it'"
+                ),
+            }
+        ],
+    }
+    return policy("hidden", spec), binding("hidden", ["Deny"])
 
 
 def _frozen() -> tuple[Json, Json]:

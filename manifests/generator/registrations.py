@@ -21,12 +21,11 @@ from manifests.generator.cel import (
 from manifests.generator.names import (
     DOMAIN,
     NAMESPACE,
-    OPT_IN_LABEL,
-    OPT_IN_VALUE,
     REGISTRATION,
     SERVICE,
     Json,
 )
+from manifests.generator.parts import opt_in_selector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +92,7 @@ def registrations(*, url: str | None = None, ca_bundle: bytes | None = None) -> 
 
     They point at our Service, or at *url*, e.g. ``https://127.0.0.1:8443``, for a webhook
     outside the cluster. Without *ca_bundle* (PEM) that field is left to its owner, the
-    certificate writer.
+    certificate writer, as the path of a Service always is.
     """
     mutating = [_entry(hook, url, ca_bundle) for hook in MUTATING]
     validating = [_entry(hook, url, ca_bundle) for hook in VALIDATING]
@@ -121,7 +120,7 @@ def _entry(hook: Hook, url: str | None, ca_bundle: bytes | None) -> Json:
         "name": f"{hook.name}.{DOMAIN}",
         "clientConfig": _client(hook.path, url, ca_bundle),
         "rules": [_rule(("", "v1", hook.resources), hook.operation)],
-        "namespaceSelector": _opt_in_selector(),
+        "namespaceSelector": opt_in_selector(),
         **_conditions(hook),
         "matchPolicy": "Equivalent",
         "failurePolicy": "Ignore" if hook.asking is False else "Fail",
@@ -138,7 +137,7 @@ def _workloads_entry(url: str | None, ca_bundle: bytes | None) -> Json:
         "name": f"workloads.{DOMAIN}",
         "clientConfig": _client("/validate/workloads", url, ca_bundle),
         "rules": [_rule(rule, "CREATE", "UPDATE") for rule in WORKLOADS],
-        "namespaceSelector": _opt_in_selector(),
+        "namespaceSelector": opt_in_selector(),
         "matchConditions": [
             {"name": name, "expression": expression} for name, expression in conditions.items()
         ],
@@ -171,22 +170,10 @@ def _conditions(hook: Hook) -> Json:
 
 
 def _client(path: str, url: str | None, ca_bundle: bytes | None) -> Json:
-    service = {"namespace": NAMESPACE, "name": SERVICE, "port": 443, "path": path}
+    # The control plane writes the path of a Service, which ends in a secret. A path in what an
+    # operator applies would take it away again with each apply.
+    service = {"namespace": NAMESPACE, "name": SERVICE, "port": 443}
     client: Json = {"service": service} if url is None else {"url": f"{url}{path}"}
     if ca_bundle is not None:
         client["caBundle"] = base64.b64encode(ca_bundle).decode()
     return client
-
-
-def _opt_in_selector() -> Json:
-    """Select opted-in namespaces, never the two that must start before we can answer."""
-    return {
-        "matchExpressions": [
-            {"key": OPT_IN_LABEL, "operator": "In", "values": [OPT_IN_VALUE]},
-            {
-                "key": "kubernetes.io/metadata.name",
-                "operator": "NotIn",
-                "values": [NAMESPACE, "kube-system"],
-            },
-        ]
-    }

@@ -13,6 +13,7 @@ from tests.authorization.rows import (
     FORGED,
     FROZEN,
     KUBE_SCHEDULER,
+    NAMES_GPUS,
     OPERATOR,
     OUR_SCHEDULER,
     PLUGIN,
@@ -255,4 +256,80 @@ UNLABELLED: Final = (
         note(DECISION_KEY),
     ),
 )
-PODS: Final = (*FREE, *DECIDED, *UNLABELLED)
+_NAMING: Final = "NVIDIA_VISIBLE_DEVICES"
+_OWN_PATH: Final = "metadata.annotations['vgpu-admission.io/c0.visible']"
+
+
+def _env(value: object = None, *, name: str = _NAMING, path: str = "") -> Json:
+    source = {"valueFrom": {"fieldRef": {"fieldPath": path}}} if path else {}
+    return {"env": [{"name": name, **({} if value is None else {"value": value}), **source}]}
+
+
+def _naming(*, where: str = "containers", **more: object) -> Json:
+    made = _pod(where=where)
+    made["spec"][where][0] |= more
+    return made
+
+
+def _debugged(**more: object) -> Json:
+    debug = {"name": "debug", "image": "none", **more}
+    return {"spec": {"ephemeralContainers": [debug]}}
+
+
+HIDDEN: Final = (
+    *(
+        Row(f"tenant creates a pod {words}", TENANT, "create", "pods team/new", made, tuple(rules))
+        for words, made, *rules in (
+            ("that names nothing", _naming()),
+            ("with other variables", _naming(**_env("all", name="VISIBLE_DEVICES"))),
+            ("that hides all", _naming(**_env("void"))),
+            ("that names none", _naming(**_env("none"))),
+            ("that leaves the name empty", _naming(**_env(""))),
+            ("that names no value", _naming(**_env())),
+            ("that names all", _naming(**_env("all")), NAMES_GPUS),
+            ("that names one", _naming(**_env("0")), NAMES_GPUS),
+            ("that names one by its id", _naming(**_env("GPU-1")), NAMES_GPUS),
+            ("that names all in capitals", _naming(**_env("ALL")), NAMES_GPUS),
+            ("that hides all but a blank", _naming(**_env("void ")), NAMES_GPUS),
+            ("that names several", _naming(**_env("void,0")), NAMES_GPUS),
+            ("that writes many characters", _naming(**_env("<" * 1000)), NAMES_GPUS),
+            ("that reads our annotation", _naming(**_env(path=_OWN_PATH)), NAMES_GPUS),
+            ("that reads its name", _naming(**_env(path="metadata.name")), NAMES_GPUS),
+            (
+                "that hides all and then names all",
+                _naming(env=[*_env("void")["env"], *_env("all")["env"]]),
+                NAMES_GPUS,
+            ),
+            ("that names all at first", _naming(where="initContainers", **_env("all")), NAMES_GPUS),
+            (
+                "that names all beside another plugin",
+                _naming(resources={"limits": {"nvidia.com/gpu": "1"}}, **_env("all")),
+                NAMES_GPUS,
+            ),
+        )
+    ),
+    *(
+        Row(
+            f"tenant debugs {words}",
+            TENANT,
+            "patch",
+            "pods/ephemeralcontainers team/bound",
+            made,
+            tuple(rules),
+        )
+        for words, made, *rules in (
+            ("with nothing", _debugged()),
+            ("without GPUs", _debugged(**_env("void"))),
+            ("with all GPUs", _debugged(**_env("all")), NAMES_GPUS),
+            ("with a GPU by our annotation", _debugged(**_env(path=_OWN_PATH)), NAMES_GPUS),
+        )
+    ),
+    Row(
+        "tenant without the label names all",
+        TENANT,
+        "create",
+        "pods plain/new",
+        _naming(**_env("all")),
+    ),
+)
+PODS: Final = (*FREE, *DECIDED, *UNLABELLED, *HIDDEN)

@@ -129,6 +129,8 @@ def prepared(target: Target, old: Json, new: Json) -> Json:
             return kept | {"metadata": new["metadata"] | {"ownerReferences": owners}}
         case ("nodes", "status"):
             return _with(new, old, "spec")
+        case ("pods", "ephemeralcontainers"):
+            return old | {"spec": _with(old["spec"], new["spec"], "ephemeralContainers")}
         case (_, ""):
             return _with(new, old, "status")
         case _:

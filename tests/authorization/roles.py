@@ -36,6 +36,7 @@ AGENTS_ROLES: Final = (
         f"""
         list secrets
         get secrets {NAMESPACE}/vgpu-webhook-certificates
+        get secrets {NAMESPACE}/vgpu-webhook-paths
         list configmaps
         list configmaps {NAMESPACE}/
         get configmaps kube-system/extension-apiserver-authentication
@@ -89,6 +90,7 @@ WEBHOOKS_ROLES: Final = (
         get,patch leases {NAMESPACE}/vgpu-certificates
         create secrets {NAMESPACE}/
         get,patch secrets {NAMESPACE}/vgpu-webhook-certificates
+        get,patch secrets {NAMESPACE}/vgpu-webhook-paths
         get,list,watch configmaps {NAMESPACE}/vgpu-admission-settings
         get,list,watch configmaps kube-system/volcano-vgpu-device-config
         get,list,watch configmaps kube-system/volcano-vgpu-node-config
@@ -193,6 +195,7 @@ OTHERS_ROLES: Final = (
         patch pods team/waiting
         patch,update leases {NAMESPACE}/vgpu-ledger
         get secrets {NAMESPACE}/vgpu-webhook-certificates
+        get secrets {NAMESPACE}/vgpu-webhook-paths
         """,
         installed="kube-scheduler",
     ),

@@ -70,6 +70,10 @@ class Replica:
             answer = connection.getresponse()
             return answer.status, answer.read()
 
+    def knows_paths(self) -> bool:
+        """Say whether it answers at the paths that the registrations carry now."""
+        return self.review("/mutate/pods", b"")[0] != HTTPStatus.NOT_FOUND
+
     def metric(self, sample: str) -> float:
         """Return one sample of its metrics, such as `vgpu_admission_shed_total`."""
         lines = (line.rpartition(" ") for line in self.get("/metrics")[1].splitlines())
@@ -197,16 +201,26 @@ class Installation:
     def point_at(self, port: int) -> None:
         """Let the API server call this port; a Service's job, for which there is no network."""
         for document in registrations(url=f"https://127.0.0.1:{port}"):
-            place = f"{HOOKS}/{document['kind'].lower()}s/{document['metadata']['name']}"
-            standing = self.api.get(place)
-            bundles = {
-                hook["name"]: hook["clientConfig"].get("caBundle") for hook in standing["webhooks"]
-            }
-            for hook in document["webhooks"]:
-                if bundle := bundles.get(hook["name"]):
-                    hook["clientConfig"]["caBundle"] = bundle
-            standing["webhooks"] = document["webhooks"]
+            wait_for(lambda document=document: self.register(document))  # type: ignore[misc]
+
+    def register(self, document: Json) -> bool:
+        """Write a registration with the bundles that it has; say whether no replica was quicker."""
+        place = f"{HOOKS}/{document['kind'].lower()}s/{document['metadata']['name']}"
+        standing = self.api.get(place)
+        bundles = {
+            hook["name"]: hook["clientConfig"].get("caBundle") for hook in standing["webhooks"]
+        }
+        for hook in document["webhooks"]:
+            if bundle := bundles.get(hook["name"]):
+                hook["clientConfig"]["caBundle"] = bundle
+        standing["webhooks"] = document["webhooks"]
+        try:
             self.api.replace(place, standing)
+        except ApiError as error:
+            if error.status != HTTPStatus.CONFLICT:
+                raise
+            return False
+        return True
 
     def bundles(self) -> set[str]:
         """Return the bundles that the registrations carry, in base64."""
@@ -228,6 +242,8 @@ class Installation:
         wait_for(lambda: all(self.bundles()))
         probe = self.namespace()
         wait_for(lambda: not self.refusal(probe, pod()))
+        for replica in self.replicas:
+            wait_for(lambda replica=replica: replica.knows_paths())  # type: ignore[misc]
 
 
 @contextlib.contextmanager

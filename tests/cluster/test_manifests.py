@@ -78,6 +78,7 @@ def test_without_agents_nothing_is_privileged(site: Site) -> None:
     "name",
     [
         "unlabelled",
+        "hidden",
         "frozen",
         "gpunodes",
         "agents-nodes",
@@ -132,6 +133,7 @@ def test_it_can_follow_what_it_decides_on(site: Site, path: str, query: dict[str
     ("collection", "kind", "name"),
     [
         pytest.param(f"{OWN}/secrets", "v1/Secret", "vgpu-webhook-certificates", id="secret"),
+        pytest.param(f"{OWN}/secrets", "v1/Secret", "vgpu-webhook-paths", id="paths"),
         pytest.param(OWN_LEASES, "coordination.k8s.io/v1/Lease", "vgpu-certificates", id="lease"),
     ],
 )

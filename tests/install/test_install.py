@@ -8,12 +8,15 @@ import re
 import tomllib
 from collections import defaultdict
 
+import pytest
+
 from tests.cluster.api import Json, wait_for
 from tests.install.conftest import INSTALL
 from tests.install.one_node import NODE, CommandError, OneNode
 from tests.install.person import TEAM, WITHIN, Person, blocks
 
 CERTIFICATES = "vgpu-webhook-certificates"
+WEBHOOK_PODS = "app.kubernetes.io/component=webhook"
 KUSTOMIZATION = "manifests/mine/kustomization.yaml"
 
 
@@ -122,6 +125,23 @@ def test_metrics_say_so(someone: Person) -> None:
     assert limits == {"slice": 4864 << 20, "soft": 3000 << 20}
 
 
+def test_only_the_api_server_knows_where_the_hooks_are(someone: Person) -> None:
+    """A review that somebody else sends is not read; at the registered path it is."""
+    cluster = someone.cluster
+    (hook, *_) = cluster.get("mutatingwebhookconfiguration", "vgpu-admission")["webhooks"]
+    path = hook["clientConfig"]["service"]["path"]
+    pods = cluster.get("pods", "-n", "vgpu-admission-system", "-l", WEBHOOK_PODS)["items"]
+
+    for pod in pods:
+        name = pod["metadata"]["name"]
+        port = f"/api/v1/namespaces/vgpu-admission-system/pods/https:{name}:8443/proxy"
+        for guess in ("/mutate/pods", "/mutate/bindings", f"/mutate/pods/{'0' * 64}"):
+            with pytest.raises(CommandError, match="could not find the requested resource"):
+                cluster.kubectl("create", f"--raw={port}{guess}", "-f", "-", stdin="{}")
+        with pytest.raises(CommandError, match="rejected our request"):
+            cluster.kubectl("create", f"--raw={port}{path}", "-f", "-", stdin="{}")
+
+
 def test_its_end_frees_the_gpu(someone: Person) -> None:
     """The ledger forgets it."""
     cluster = someone.cluster
@@ -144,7 +164,7 @@ def test_the_certificates_are_shown_in_a_pod_of_the_webhook(someone: Person) -> 
 def test_all_is_served_again_after_the_certificates_are_lost(someone: Person) -> None:
     """With the Secret and every webhook pod gone, a new authority signs at once."""
     system = ("-n", "vgpu-admission-system")
-    pods = ("-l", "app.kubernetes.io/component=webhook", "--grace-period=0", "--force")
+    pods = ("-l", WEBHOOK_PODS, "--grace-period=0", "--force")
     before = signing_authority(someone)
     someone.cluster.kubectl(*system, "delete", "secret", CERTIFICATES)
     someone.cluster.kubectl(*system, "delete", "pod", *pods)

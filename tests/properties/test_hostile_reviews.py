@@ -17,6 +17,7 @@ from tests.builders.pods import MEMORY, MODE, container, pod, received
 from webhook.admission.context import AdmissionContext
 from webhook.serve.admission import LARGEST_BODY, AdmissionApp, AdmissionView, PodHandler
 from webhook.serve.metrics import WebhookMetrics
+from webhook.workload.workload_server import WorkloadHandler
 
 Json = dict[str, Any]
 PATHS = ("/mutate/pods", "/validate/pods", "/mutate/pods/ephemeralcontainers")
@@ -36,7 +37,9 @@ class Notes:
         self.kept.append(record)
 
 
-def application(notes: Notes | None = None, *, most: int = 8) -> AdmissionApp:
+def application(
+    notes: Notes | None = None, *, most: int = 8, workloads: WorkloadHandler | None = None
+) -> AdmissionApp:
     async def rest(_scope: object, _receive: object, _send: object) -> None:
         raise AssertionError("a hot path went elsewhere")
 
@@ -47,7 +50,7 @@ def application(notes: Notes | None = None, *, most: int = 8) -> AdmissionApp:
         version="0",
         now=lambda: datetime(2026, 1, 1, tzinfo=UTC),
     )
-    return AdmissionApp(reviewer, rest, most=most)
+    return AdmissionApp(reviewer, rest, workloads=workloads, most=most)
 
 
 def posted(body: bytes, path: str = PATHS[0], chunk: int = 1 << 20) -> tuple[int, bytes]:

@@ -44,6 +44,7 @@ COMPUTES = frozenset(
         "fractions",
         "functools",
         "hashlib",
+        "hmac",
         "heapq",
         "ipaddress",
         "itertools",

@@ -9,7 +9,7 @@ from typing import Final
 from allocator.catalog.reserved_paths import RESERVED_PATHS
 from allocator.model.untrusted import escaped
 from allocator.model.value import Value
-from webhook.admission.injection import RESERVED_NAMES
+from webhook.admission.injection import OWN_VOLUMES, RESERVED_NAMES
 from webhook.review.pod_schema import Container, Pod
 
 _WORDS: Final = MappingProxyType(
@@ -91,7 +91,7 @@ def _reserved_variables(container: Container) -> frozenset[str]:
 def _may_hide_library(container: Container) -> bool:
     for mount in container.volume_mounts or ():
         path = mount.mount_path
-        if len(path) > _LONGEST or _hides(path):
+        if len(path) > _LONGEST or _hides(path) or mount.name in OWN_VOLUMES:
             return True
     return False
 

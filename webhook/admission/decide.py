@@ -14,9 +14,8 @@ from allocator.model.value import Value
 from allocator.placement.mode import choose_mode, nominal_size_warnings
 from allocator.request.admitted import Asked, earlier_pass, named_mode, without_chosen_mode
 from allocator.request.annotation_keys import read_keys, unread_key_warnings
-from allocator.request.containers import unserved_findings, unserved_names
+from allocator.request.containers import unserved_findings
 from allocator.request.parse import parse_request
-from allocator.request.resource_names import resource_names
 from webhook.admission import reinvocation, tenant_checks
 from webhook.admission.containers import ContainerRef, container_refs
 from webhook.admission.context import AdmissionContext
@@ -53,21 +52,9 @@ def _without_request(pod: Pod, context: AdmissionContext) -> Outcome:
         return Refused(refusal)
     vocabularies = tuple(context.vocabularies)
     unserved = unserved_findings(pod.spec.init_containers or (), pod.spec.containers, vocabularies)
-    changes = tuple(
-        change
-        for container in refs
-        if not (unserved and _asks_unserved(container, vocabularies))
-        and (change := blind(container)) is not None
-    )
+    changes = tuple(change for container in refs if (change := blind(container, pod)) is not None)
     warnings = tuple(map(str, unserved))
     return GpusHidden(Intent(containers=changes), warnings) if changes else Untouched(warnings)
-
-
-def _asks_unserved(ref: ContainerRef, vocabularies: tuple[Vocabulary, ...]) -> bool:
-    """Say whether a container asks another device plugin for its GPU, in a known vocabulary."""
-    resources = ref.container.resources
-    limits = (resources.limits if resources is not None else None) or {}
-    return any(True for _ in unserved_names(limits, resource_names(vocabularies)))
 
 
 class _AskedRequest(Value, frozen=True):

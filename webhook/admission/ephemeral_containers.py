@@ -32,14 +32,14 @@ def decide(pod: Pod, before: Pod | None, context: AdmissionContext) -> Outcome:
     ]
     if refusal := findings_of(findings):
         return Refused(refusal)
-    changes = tuple(change for container in added if (change := blind(container)) is not None)
+    changes = tuple(change for container in added if (change := blind(container, pod)) is not None)
     return GpusHidden(intent=Intent(containers=changes)) if changes else Untouched()
 
 
 def _findings(
     container: ContainerRef, context: AdmissionContext, *, with_gpus: bool
 ) -> Iterator[Finding]:
-    subject = tenant_checks.CheckedContainer(container, Column.VOID)
+    subject = tenant_checks.CheckedContainer(container, Column.VOID, shares_gpus=with_gpus)
     if _asks(container.container, context):
         yield Finding(
             reason=Reason.EPHEMERAL,

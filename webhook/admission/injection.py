@@ -20,8 +20,8 @@ from allocator.catalog.injection import (
     Mount,
     Variable,
     key_in,
+    key_path,
 )
-from allocator.catalog.vocabularies import OWN
 from allocator.model.request import Priority
 from allocator.model.value import Value
 from allocator.request.pod_fields import EnvVar
@@ -57,6 +57,7 @@ def reserved_names() -> dict[str, tuple[Variable, int]]:
 
 RESERVED: Final = MappingProxyType(reserved_names())
 RESERVED_NAMES: Final = frozenset(RESERVED)
+OWN_VOLUMES: Final = frozenset({LIBRARY_VOLUME, REGIONS_VOLUME})
 _Cell = tuple[Variable, Form, Entry | None]
 
 
@@ -71,11 +72,6 @@ def _cells(column: Column) -> tuple[_Cell, ...]:
         entry = entry_of(variable.name, form, InjectionValues(key="")) if fixed else None
         cells.append((variable, form, entry))
     return tuple(cells)
-
-
-def key_path(key: str, suffix: str) -> str:
-    """Return the downward API path of a container's flat annotation."""
-    return f"metadata.annotations['{OWN}{key}.{suffix}']"
 
 
 def entry_of(name: str, form: Form, amounts: InjectionValues, *, k: int = 0) -> Entry | None:
@@ -190,6 +186,31 @@ def same_volume(present: Volume, entry: Entry) -> bool:
     return present.host_path is not None and bool(
         present.host_path.path == entry["hostPath"]["path"]
     )
+
+
+def reads_own_annotation(present: EnvVar, key: str) -> bool:
+    """Say whether a reserved variable reads what it reads in some mode, under *key*.
+
+    The Binding writes these annotations whatever the mode, so nothing is lifted by a copied
+    manifest that reads one where this mode has a literal.
+    """
+    ref = present.value_from.field_ref if present.value_from is not None else None
+    if ref is None or present.value:
+        return False
+    return any(ref.field_path == key_path(key, suffix) for suffix in _SUFFIXES[present.name])
+
+
+def _suffixes(variable: Variable, k: int) -> frozenset[str]:
+    """Return the suffixes of the annotations that *variable* reads for device *k* in any mode."""
+    suffixes: set[str] = set()
+    for form in variable.forms.values():
+        read = form.otherwise if isinstance(form, LiteralOrField) else form
+        if isinstance(read, Annotation) and read.suffix:
+            suffixes.add(read.suffix.replace("{k}", str(k)))
+    return frozenset(suffixes)
+
+
+_SUFFIXES: Final = {name: _suffixes(variable, k) for name, (variable, k) in RESERVED.items()}
 
 
 def own_key(present: EnvVar) -> str | None:

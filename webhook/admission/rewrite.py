@@ -5,7 +5,7 @@ from typing import Final
 
 from allocator.catalog.injection import MOUNTS, VARIABLES, Column
 from allocator.catalog.keys import ASKED_KEY, DECISION_KEY, MODE_KEY, MODE_SOURCE_KEY
-from allocator.catalog.vocabularies import Vocabulary
+from allocator.catalog.vocabularies import OTHER_PLUGINS, Vocabulary
 from allocator.config.settings import (
     Injection,
     NodeAgent,
@@ -17,7 +17,7 @@ from allocator.config.settings import (
 from allocator.model.decision import Finding, ModeChoice, ModeSource
 from allocator.model.request import ContainerRequest, Mode, PodRequest
 from allocator.model.value import Value
-from allocator.request.quantity import canonical
+from allocator.request.quantity import canonical, parse
 from webhook.admission import tenant_checks
 from webhook.admission.containers import ContainerRef
 from webhook.admission.injection import (
@@ -42,15 +42,28 @@ _COLUMN_OF: Final = {
 }
 
 
-def blind(container: ContainerRef) -> ContainerIntent | None:
-    """Hide all GPUs from a container, unless they are hidden or it uses another device plugin."""
+def blind(container: ContainerRef, pod: Pod) -> ContainerIntent | None:
+    """Hide all GPUs from a container, unless they are hidden or it uses another device plugin.
+
+    A pod that names its node passes no scheduler, and kubelet ignores resources that the node does
+    not have. So nothing that such a pod asks for shows that a plugin gives it a GPU.
+    """
     if "NVIDIA_VISIBLE_DEVICES" in container.reserved:
         return None
-    resources = container.container.resources
-    limits = resources.limits if resources is not None else None
-    if limits is not None and any(name.startswith("nvidia.com/") for name in limits):
+    if not pod.spec.node_name and _uses_other_plugin(container):
         return None
     return ContainerIntent(kind=container.kind, index=container.index, env=_VOID_ENV)
+
+
+def _uses_other_plugin(container: ContainerRef) -> bool:
+    """Say whether another device plugin gives the container a GPU."""
+    resources = container.container.resources
+    for name, text in ((resources.limits if resources is not None else None) or {}).items():
+        if name.startswith(OTHER_PLUGINS):
+            amount = parse(text)
+            if amount is not None and amount.value > 0:
+                return True
+    return False
 
 
 class Rewrite(Value, frozen=True):
@@ -105,7 +118,8 @@ class Rewrite(Value, frozen=True):
         for ref in self.container_refs:
             container = asking.get(ref.container.name)
             if container is None:
-                subject, change = tenant_checks.CheckedContainer(ref, Column.VOID), blind(ref)
+                subject = tenant_checks.CheckedContainer(ref, Column.VOID, shares_gpus=True)
+                change = blind(ref, self.pod)
             else:
                 column = self._column_of(container)
                 mounting = self._mounts_library(column)
@@ -160,7 +174,12 @@ class Rewrite(Value, frozen=True):
             vocabulary=self.vocabulary.name,
         )
         return tenant_checks.CheckedContainer(
-            ref, column, key, variables(column, amounts), mounts(column, container.name)
+            ref,
+            column,
+            key,
+            variables(column, amounts),
+            mounts(column, container.name),
+            shares_gpus=True,
         )
 
     def _change(

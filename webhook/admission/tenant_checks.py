@@ -1,6 +1,7 @@
 """Checks for fields that would lift a limit or forge a grant."""
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from allocator.catalog.injection import Column
@@ -30,12 +31,14 @@ from allocator.model.request import PodRequest, Priority
 from allocator.model.untrusted import escaped
 from allocator.model.value import Value
 from allocator.request.annotation_keys import MOST_KEYS, closest_key
+from allocator.request.containers import MOST_FINDINGS
 from allocator.request.pod_fields import EnvVar
 from webhook.admission.containers import ContainerRef, normal
 from webhook.admission.injection import (
+    OWN_VOLUMES,
     RESERVED,
     library_volumes,
-    own_key,
+    reads_own_annotation,
     same_mount,
     same_variable,
     same_volume,
@@ -145,7 +148,8 @@ def _reaches(path: str, host_root: str) -> bool:
 class CheckedContainer(Value, frozen=True):
     """A container under inspection, with what we would write into it.
 
-    ``key`` is its own annotation prefix.
+    ``key`` is its own annotation prefix. ``shares_gpus`` says whether its pod asks for vGPU, so
+    that the names of our volumes are reserved in it.
     """
 
     ref: ContainerRef
@@ -153,15 +157,16 @@ class CheckedContainer(Value, frozen=True):
     key: str = ""
     env: tuple[Entry, ...] = ()
     mounts: tuple[Entry, ...] = ()
+    shares_gpus: bool = False
 
 
 def container(subject: CheckedContainer) -> list[Finding]:
-    """Find settings that would lift a limit in one container."""
+    """Find settings that would lift a limit in one container, at most ``MOST_FINDINGS`` a kind."""
     findings: list[Finding] = []
     if subject.ref.reserved:
-        findings += _variables(subject)
+        findings += islice(_variables(subject), MOST_FINDINGS)
     if subject.ref.near:
-        findings += _mounts(subject)
+        findings += islice(_mounts(subject), MOST_FINDINGS)
     return findings
 
 
@@ -189,25 +194,31 @@ def _variable_fits(present: EnvVar, subject: CheckedContainer) -> bool:
         return True
     if entry is not None and same_variable(present, entry):
         return True
-    # A copied manifest may read our annotation where this mode writes a literal: only we can
-    # write that annotation, so nothing is lifted by it.
-    return bool(subject.key) and own_key(present) == subject.key
+    return bool(subject.key) and reads_own_annotation(present, subject.key)
 
 
 def _mounts(subject: CheckedContainer) -> Iterator[Finding]:
-    """Find mounts at, above or below a path that carries the interception library."""
+    """Find mounts that hide a path which carries the interception library, or show our files.
+
+    Of the volumes of vgpu-admission, whoever mounts the whole has the regions of all tenants and
+    the library of the node.
+    """
     ref = subject.ref
     for number, present in enumerate(ref.container.volume_mounts or ()):
         path = normal(present.mount_path)
         hit = _reserved_path(path, subject.column)
-        if hit is None or any(same_mount(present, entry) for entry in subject.mounts):
+        ours = subject.shares_gpus and present.name in OWN_VOLUMES
+        if not (hit or ours) or any(same_mount(present, entry) for entry in subject.mounts):
             continue
         yield Finding(
             reason=Reason.RESERVED_MOUNT,
             place=ref.place,
             field=f"{ref.field}.volumeMounts[{number}]",
-            what=f"mount at {escaped(path)} would hide {hit}, which carries the vGPU limits",
-            remedy="mount it elsewhere",
+            what=f"mounts the volume {present.name} at {escaped(path)}, which is not how "
+            "vgpu-admission mounts it"
+            if ours
+            else f"mount at {escaped(path)} would hide {hit}, which carries the vGPU limits",
+            remedy="remove the mount" if ours else "mount it elsewhere",
         )
 
 

@@ -210,28 +210,33 @@ def _by_annotations(
 ) -> LateClaim | Refusal:
     """Believe what its own scheduler wrote, because the plugin that serves the node does.
 
-    An assignment of ours says where all of it is; Volcano's list says which GPUs, so it may be no
-    other. Where an instance sits it does not say.
+    Volcano's list says which GPUs, so it may be no other; where an instance sits it does not say.
+    An assignment of ours says where all of it is. Anybody may write one, so beside a list it
+    counts only where it names the same GPUs.
     """
+    gpus = _listed_gpus(bind)
     if annotated is not None:
         pod = {"namespace": bind.bound.namespace, "name": bind.bound.pod, "uid": bind.live.uid}
         entry = annotated_entry(document, pod, annotated)
-        if entry is None:
+        if entry is not None and (not gpus or set(_gpus(entry.containers)) == set(gpus)):
+            return _claim_with(bind, _as_asked(bind, entry.containers, ledger), LateBasis.TOLD)
+        if not gpus:
             return conflict(_DRIFTED)
-        return _claim_with(bind, _as_asked(bind, entry.containers, ledger), LateBasis.TOLD)
     if listed := _listed_grants(bind, ledger):
         return _claim_with(bind, listed, LateBasis.TOLD)
-    written = bind.live.pod.metadata.annotations or {}
-    gpus = (
-        listed_uuids(written.get(LIST_ANNOTATION, ""))
-        if written.get(LIST_NODE_ANNOTATION) == bind.bound.node
-        else ()
-    )
     if not gpus:
         return LateClaim(bind, LateBasis.CHOSEN)
     request = bind.wanted.request
     only = msgspec.structs.replace(request, filters=replace(request.filters, uuids=gpus))
     return LateClaim(replace(bind, wanted=replace(bind.wanted, request=only)), LateBasis.TOLD)
+
+
+def _listed_gpus(bind: BindRequest) -> tuple[str, ...]:
+    """Return the UUIDs in another scheduler's list for this node."""
+    written = bind.live.pod.metadata.annotations or {}
+    if written.get(LIST_NODE_ANNOTATION) != bind.bound.node:
+        return ()
+    return listed_uuids(written.get(LIST_ANNOTATION, ""))
 
 
 def has_assignment(live: LivePod) -> bool:

@@ -10,6 +10,9 @@ from kube.shared_informer import SharedInformer
 from webhook.review.binding_schema import LivePod, UnreadablePodError, live_pod
 from webhook.review.pod_schema import PlacedPod
 
+# Bytes of a pod that is kept. Nearly all pods are smaller, and tenants may create any number of
+# pods of 1.4 MB that are never bound. A larger one is read from the API server at its bind.
+LARGEST_KEPT: Final = 16 * 1024
 _PLACED: Final = msgspec.json.Decoder(PlacedPod)
 
 
@@ -18,7 +21,7 @@ class UnboundPod:
     """A pod as it was sent; it is read when it is bound, once, and not at each change."""
 
     place: str
-    raw: bytes
+    raw: bytes  # empty where it is too large to be kept
 
 
 class UnboundPods:
@@ -45,9 +48,9 @@ class UnboundPods:
                 self._pods[uid] = self._places[unbound_pod.place] = unbound_pod
 
     def pod(self, namespace: str, name: str) -> LivePod | None:
-        """Return a pod as it was last heard of; ``None`` also where it cannot be read."""
+        """Return a pod as it was last heard of; ``None`` also if it is unreadable or large."""
         unbound_pod = self._places.get(f"{namespace}/{name}")
-        if unbound_pod is None:
+        if unbound_pod is None or not unbound_pod.raw:
             return None
         try:
             return live_pod(unbound_pod.raw)
@@ -60,4 +63,5 @@ def decode_unbound(raw: bytes) -> UnboundPod | None:
     placed = _PLACED.decode(raw)
     if placed.spec.node_name:
         return None
-    return UnboundPod(f"{placed.metadata.namespace}/{placed.metadata.name}", raw)
+    place = f"{placed.metadata.namespace}/{placed.metadata.name}"
+    return UnboundPod(place, raw if len(raw) <= LARGEST_KEPT else b"")

@@ -6,6 +6,7 @@ field was absent or null, which decides how a patch must create it.
 """
 
 import base64
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
@@ -66,6 +67,9 @@ class _Envelope(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 _REVIEW: Final = msgspec.json.Decoder(Review)
+_UID: Final = re.compile(
+    rb'\s*\{(?:"(?:kind|apiVersion)":"[A-Za-z0-9./]{1,64}",)*"request":\{"uid":"([A-Za-z0-9-]{1,64})"'
+)
 _ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
 UNREADABLE: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 
@@ -127,6 +131,15 @@ def parse(body: bytes) -> PodReview:
     if request.object is None:
         raise BadObjectError(request.uid, "request.object is absent; expected a pod")
     return PodReview(request, request.object)
+
+
+def uid_at_start(start: bytes) -> str:
+    """Return the uid of a review of which only the *start* was read; empty where it has none.
+
+    The API server writes the uid as the first field of the request.
+    """
+    found = _UID.match(start)
+    return found[1].decode() if found else ""
 
 
 def decode_review(decoder: msgspec.json.Decoder[EnvelopeT], body: bytes) -> EnvelopeT:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Final
 
 import msgspec
 import structlog
@@ -18,6 +18,8 @@ from webhook.admission.decide import confirm, decide
 from webhook.admission.messages import refusal, warnings, word
 from webhook.admission.outcome import GpusHidden, Outcome, Refused, Rewritten
 from webhook.binding.binding_server import BindingHandler, LateError
+from webhook.caller.callers import RecordSink
+from webhook.caller.hook_paths import HookPaths
 from webhook.review.admission_review import (
     BadObjectError,
     NotAReviewError,
@@ -27,6 +29,7 @@ from webhook.review.admission_review import (
     allow,
     parse,
     refuse,
+    uid_at_start,
 )
 from webhook.review.json_patch import operations
 from webhook.review.pod_schema import Pod
@@ -42,13 +45,6 @@ RETRY_SECONDS: Final = 1
 _CHANGING: Final = (Rewritten, GpusHidden)
 MOST: Final = 512  # reviews at a time
 log = structlog.get_logger()
-
-
-class RecordSink(Protocol):
-    """Where records go; must neither block nor fail."""
-
-    def remember(self, record: Mapping[str, Any], /) -> None:
-        """Take a note of one record."""
 
 
 class AdmissionView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -167,48 +163,66 @@ def _unreadable_refusal(error: BadObjectError) -> Refusal:
 
 
 class TooLargeError(Exception):
-    """A body beyond what two objects can need."""
+    """A body beyond what two objects can need, and the *start* of it."""
+
+    def __init__(self, start: bytes) -> None:
+        """Keep the *start*, which names the review."""
+        super().__init__(f"body is over {LARGEST_BODY} bytes")
+        self.start = start
 
 
 class AdmissionApp:
-    """Routes pods, Bindings and workloads to their handlers, and more to *rest*.
+    """Routes pods, Bindings and workloads to their handlers, and more to *rest*, if there is any.
 
     Answers ``429`` with ``Retry-After`` while *most* reviews are in flight, and ``503`` for a bind
     that comes to no end in time: the API server repeats such a call itself within the hook's
     timeout, so neither fails a pod.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- what it serves, and for whom
         self,
         reviewer: PodHandler,
-        rest: App,
+        rest: App | None = None,
         *,
         binder: BindingHandler | None = None,
         workloads: WorkloadHandler | None = None,
         most: int = MOST,
+        paths: HookPaths | None = None,
     ) -> None:
-        """Serve *reviewer* and, where there is a cluster, *binder* and *workloads*."""
+        """Serve *reviewer* and, where there is a cluster, *binder* and *workloads*.
+
+        *paths* are those that only the API server knows; without them anybody may call.
+        """
         self._reviewer = reviewer
-        self._rest = rest
+        self._rest = rest or _not_found
         self._most = most
+        self._hook_paths = paths or HookPaths()
         self._busy = 0
         reviews: dict[str, Review] = {
             "/mutate/pods": reviewer.mutate,
             "/validate/pods": reviewer.validate,
             "/mutate/pods/ephemeralcontainers": reviewer.ephemeral,
         }
+        # Tenants decide how large their pods are, and a hook that fails may admit everything.
+        # Reviews of workloads only warn, so they never refuse.
+        self._refusing = frozenset((*reviews, "/mutate/bindings"))
         if workloads is not None:
             reviews["/validate/workloads"] = workloads.warn
         self._paths: dict[str, Answer] = {**reviews}
         if binder is not None:
             self._paths["/mutate/bindings"] = binder.bind
-        self.at_once: Mapping[bytes, AtOnce] = {
-            path.encode(): partial(self._answer, answer) for path, answer in reviews.items()
+        self._at_once: Mapping[str, AtOnce] = {
+            path: partial(self._answer, answer) for path, answer in reviews.items()
         }
+
+    def at_once(self, path: bytes) -> AtOnce | None:
+        """Return what answers *path* without waiting, if anything does."""
+        return self._at_once.get(self._hook_paths.hook_of(path.decode("latin-1")) or "")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        answer = self._paths.get(scope["path"]) if scope["type"] == "http" else None
+        hook = self._hook_paths.hook_of(scope["path"]) if scope["type"] == "http" else None
+        answer = self._paths.get(hook or "")
         if answer is None:
             await self._rest(scope, receive, send)
             return
@@ -222,6 +236,9 @@ class AdmissionApp:
         self._busy += 1
         try:
             status, body = await self._serve(answer, receive)
+        except TooLargeError as error:
+            uid = uid_at_start(error.start) if hook in self._refusing else ""
+            status, body = (_OK, self._refuse_size(uid)) if uid else _too_large(error)
         finally:
             self._busy -= 1
         await _reply(send, status, body, *_HEADERS.get(status, ()))
@@ -232,8 +249,18 @@ class AdmissionApp:
             body = await _body(receive)
             answered = answer(body)
             return (_OK, answered) if isinstance(answered, bytes) else await _in_time(answered)
+        except TooLargeError:
+            raise
         except Exception as error:  # noqa: BLE001 -- the outermost loop of a review
             return self._failure(error)
+
+    def _refuse_size(self, uid: str) -> bytes:
+        self._reviewer.metrics.count_decision("error", reason="UnreadablePod", namespace="")
+        text = (
+            f"pod: its review has more than {LARGEST_BODY} bytes, as < and & count six each; write"
+            " a smaller pod [UnreadablePod]"
+        )
+        return refuse(uid, Refusal(code=413, message=text, reason="RequestEntityTooLarge"))
 
     def _answer(self, answer: Review, body: bytes) -> tuple[int, bytes]:
         """Return the status and body for a review that is here and waits for nothing."""
@@ -247,8 +274,6 @@ class AdmissionApp:
         match error:
             case NotAReviewError():
                 return 400, f"{error}\n".encode()
-            case TooLargeError():
-                return 413, f"{error}\n".encode()
             case TimeoutError():
                 return 408, f"the body took more than {SLOWEST_BODY} seconds\n".encode()
             case ConnectionAbortedError():
@@ -263,6 +288,10 @@ _OK: Final = 200
 _LATE: Final = 503
 _RETRY: Final = (b"retry-after", str(RETRY_SECONDS).encode())
 _HEADERS: Final = {_OK: ((b"content-type", b"application/json"),), _LATE: (_RETRY,)}
+
+
+def _too_large(error: TooLargeError) -> tuple[int, bytes]:
+    return 413, f"{error}\n".encode()
 
 
 async def _in_time(answered: Awaitable[bytes]) -> tuple[int, bytes]:
@@ -290,14 +319,20 @@ async def _body(receive: Receive) -> bytes:
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             if size > LARGEST_BODY:
-                raise TooLargeError(f"body is over {LARGEST_BODY} bytes")
+                raise TooLargeError(first)
         return b"".join(parts)
 
 
 def _check_size(body: bytes) -> bytes:
     if len(body) > LARGEST_BODY:
-        raise TooLargeError(f"body is over {LARGEST_BODY} bytes")
+        raise TooLargeError(body)
     return body
+
+
+async def _not_found(scope: Scope, _: Receive, send: Send) -> None:
+    """Answer without reading what was sent."""
+    if scope["type"] == "http":
+        await _reply(send, 404, b"not found\n")
 
 
 async def _reply(send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:

@@ -1,4 +1,4 @@
-"""Certificates of an installation: what they are called, and who keeps them."""
+"""Certificates and paths of an installation: what they are called, and who keeps them."""
 
 from ipaddress import ip_address
 from typing import Final
@@ -8,10 +8,14 @@ from certs.ca_bundle import WebhookKind, WebhookTarget
 from certs.issue import IssueParameters, Names, service_names
 from certs.rotation_controller import RotationController
 from kube.client import Client
+from kube.leases import Election
+from webhook.caller.hook_paths import HookPaths
+from webhook.caller.path_controller import PathController
 
 NAME: Final = "vgpu-admission"
 SERVICE: Final = "vgpu-webhook"
 SECRET: Final = "vgpu-webhook-certificates"  # noqa: S105 -- the name of an object
+PATHS_SECRET: Final = "vgpu-webhook-paths"  # noqa: S105 -- the name of an object
 TARGETS: Final = (
     WebhookTarget(WebhookKind.MUTATING, NAME),
     WebhookTarget(WebhookKind.VALIDATING, NAME),
@@ -35,6 +39,20 @@ def certificates(
         targets=TARGETS,
         parameters=IssueParameters(names=_add_names(own, names)),
         replicas=ApiReplicas(client=client, namespace=namespace, labels=REPLICAS, own=pod),
+    )
+
+
+def hook_paths(
+    client: Client, namespace: str, paths: HookPaths, *, election: Election
+) -> PathController:
+    """Return what keeps the secret in the *paths* of the installation in *namespace*."""
+    return PathController(
+        secrets=ApiSecret(client=client, namespace=namespace, name=PATHS_SECRET),
+        registrations=ApiRegistrations(client=client),
+        replicas=ApiReplicas(client=client, namespace=namespace, labels=REPLICAS),
+        targets=TARGETS,
+        paths=paths,
+        leading=lambda: election.is_leader,
     )
 
 

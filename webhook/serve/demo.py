@@ -26,12 +26,13 @@ from certs.refresh_controller import throwaway
 from certs.tls_server import ServingPair
 from kube.client import version
 from webhook.admission.context import AdmissionContext
+from webhook.caller.callers import RecordSink
 from webhook.plan.hook_client import HookError, ask_hook, review, session, with_user_message
 from webhook.plan.plan import plan
 from webhook.plan.plan_cli import ERROR, surroundings
 from webhook.plan.plan_text import lines
 from webhook.review.pod_schema import Pod
-from webhook.serve.admission import AdmissionApp, AdmissionView, PodHandler, RecordSink
+from webhook.serve.admission import AdmissionApp, AdmissionView, PodHandler
 from webhook.serve.http import Listen, routes, serve_app
 from webhook.serve.metrics import WebhookMetrics
 

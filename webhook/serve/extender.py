@@ -129,7 +129,7 @@ class ExtenderService:
             replace(listen, largest=extender_routes.LARGEST_AT_ONCE),
             context=None if plain_http else self.mutual.context if self.mutual else context,
             drain=drain,
-            at_once=extender_routes.immediate_answers(extender, self.observe),
+            at_once=extender_routes.immediate_answers(extender, self.observe).get,
         ) as port:
             log.info("serving the scheduler extender", port=port, binds=binds)
             yield

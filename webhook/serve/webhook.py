@@ -30,8 +30,10 @@ from kube.shared_informer import SharedInformer
 from webhook.admission.audit_log import AuditLog
 from webhook.binding.binding_server import BindingHandler
 from webhook.binding.unbound_pods_informer import UnboundPods
+from webhook.caller.callers import KnownCallers, ReviewSink
+from webhook.caller.hook_paths import HookPaths
 from webhook.serve.admission import MOST, AdmissionApp, PodHandler
-from webhook.serve.certificates import NAME, SECRET, certificates
+from webhook.serve.certificates import NAME, SECRET, certificates, hook_paths
 from webhook.serve.extender import extender_service, mutually
 from webhook.serve.http import Listen, routes, serve_app
 from webhook.serve.leader import LeaderContext, start_controllers
@@ -85,17 +87,20 @@ async def run(options: WebhookOptions) -> None:
         known_callers = _keep_certificates(live, options, client, events=events, start=start)
         start(_gauges(metrics, inventory, live), "gauges")
         start(freeze_when_settled(lambda: inventory.synced), "memory")
-        rest = routes(metrics, lambda: not stop.is_set() and _ready(inventory, live, options))
+        callers = KnownCallers(paths=HookPaths(()))
+        rest = routes(
+            metrics,
+            lambda: not stop.is_set() and callers.paths.known and _ready(inventory, live, options),
+        )
         watch = SharedInformer(PODS)
         leader = _leader_context(
             client, inventory, watch=watch, events=events, journal=journal, metrics=metrics
         )
-        start_controllers(leader, _election(options, client, LEDGER_LEASE), start)
-        pod_handler = _pod_handler(inventory, journal, metrics, extender=rated)
-        workloads = _workload_handler(inventory, metrics, extender=rated)
-        app = AdmissionApp(
-            pod_handler, rest, binder=leader.binder, workloads=workloads, most=options.most
-        )
+        election = _election(options, client, LEDGER_LEASE)
+        start_controllers(leader, election, start)
+        kept = hook_paths(client, options.namespace, callers.paths, election=election)
+        start(kept.run(), "paths")
+        app = _admission_app(leader, callers, most=options.most, extender=rated)
         extender = extender_service(leader, known_callers)
         if rated:
             extender.follow(watch)
@@ -126,7 +131,7 @@ def _leader_context(  # noqa: PLR0913 -- the parts of one whole
     gangs = GangController(
         client, pods, vocabularies=lambda: inventory.vocabularies, record=events.record
     )
-    binder = _binding_handler(client, inventory, watch, journal=journal, metrics=metrics)
+    binder = _binding_handler(client, inventory, watch, metrics=metrics)
     binder.note_refusal = gangs.note_refusal
     return LeaderContext(
         client=client,
@@ -146,7 +151,6 @@ def _binding_handler(
     inventory: Inventory,
     watch: SharedInformer,
     *,
-    journal: AuditLog,
     metrics: WebhookMetrics,
 ) -> BindingHandler:
     unbound = UnboundPods()
@@ -159,30 +163,31 @@ def _binding_handler(
         cached_ledger=inventory.ledger,
         is_current=inventory.is_current,
         learn_arrival=inventory.learn_arrival,
-        remember=journal.remember,
         count_decision=metrics.count_bind,
         observe_seconds=lambda seconds: metrics.observe_decision("bind", seconds),
     )
 
 
-def _pod_handler(
-    inventory: Inventory, journal: AuditLog, metrics: WebhookMetrics, *, extender: bool = False
-) -> PodHandler:
-    return PodHandler(
-        view=lambda namespace: view_of(inventory, namespace, extender=extender),
-        journal=journal,
+def _admission_app(
+    leader: LeaderContext, callers: KnownCallers, *, most: int, extender: bool
+) -> AdmissionApp:
+    """Return what answers the reviews of known *callers*, *most* at a time."""
+    metrics = leader.metrics
+    reviews = ReviewSink(sink=leader.journal, callers=callers)
+    leader.binder.remember = reviews.remember
+    pods = PodHandler(
+        view=lambda namespace: view_of(leader.inventory, namespace, extender=extender),
+        journal=reviews,
         metrics=metrics,
         version=version(),
     )
-
-
-def _workload_handler(
-    inventory: Inventory, metrics: WebhookMetrics, *, extender: bool = False
-) -> WorkloadHandler:
-    return WorkloadHandler(
-        context_of=lambda namespace: view_of(inventory, namespace, extender=extender).context,
+    workloads = WorkloadHandler(
+        context_of=lambda namespace: pods.view(namespace).context,
         count_review=metrics.count_workload,
         observe_seconds=lambda seconds: metrics.observe_decision("workload", seconds),
+    )
+    return AdmissionApp(
+        pods, binder=leader.binder, workloads=workloads, most=most, paths=callers.paths
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from certs.api_client import ApiRegistrations, ApiReplicas, ApiSecret, event_announcer
-from certs.ca_bundle import WebhookRegistration
+from certs.ca_bundle import Endpoint, WebhookRegistration
 from certs.refresh_controller import CertificateReason, OwnSecret, RefreshController
 from certs.rotation_controller import RotationController, SecretChange, StoredSecret
 from certs.tls_server import ServingPair
@@ -29,7 +29,10 @@ HOOKS = {
     "kind": "MutatingWebhookConfiguration",
     "metadata": {"name": MUTATING.name},
     "webhooks": [
-        {"name": "a.vgpu-admission.io", "clientConfig": {"service": {"name": "x"}}},
+        {
+            "name": "a.vgpu-admission.io",
+            "clientConfig": {"service": {"namespace": "y", "name": "x"}},
+        },
         {"name": "b.vgpu-admission.io", "clientConfig": {"caBundle": ""}},
     ],
 }
@@ -121,6 +124,75 @@ def test_a_bundle_is_applied_to_every_webhook_and_nothing_else() -> None:
     assert query == {"fieldManager": "vgpu-admission-certs", "force": "true"}
 
 
+def test_the_paths_of_services_are_applied_together() -> None:
+    """What a manager leaves out would be taken away; a URL is no field of ours."""
+
+    async def scenario() -> tuple[WebhookRegistration, dict[str, Any], dict[str, str]]:
+        async with site() as at:
+            registration = await at.registration()
+            wanted = {
+                "a.vgpu-admission.io": Endpoint(path="/one", service=("ns", "svc")),
+                "b.vgpu-admission.io": Endpoint(path="/two", service=("ns", "svc")),
+                "c.vgpu-admission.io": Endpoint(path="/three"),
+            }
+            await at.registrations.publish_paths(registration, wanted)
+            with pytest.raises(ConflictError):
+                await at.registrations.publish_paths(registration, wanted)
+            request = next(item for item in at.server.requests if item.method == "PATCH")
+            return registration, json.loads(request.body), request.query
+
+    registration, sent, query = asyncio.run(scenario())
+
+    assert sent["webhooks"] == [
+        {
+            "name": f"{name}.vgpu-admission.io",
+            "clientConfig": {"service": {"namespace": "ns", "name": "svc", "path": path}},
+        }
+        for name, path in (("a", "/one"), ("b", "/two"))
+    ]
+    assert sent["metadata"] == {"name": MUTATING.name, "resourceVersion": registration.version}
+    assert query == {"fieldManager": "vgpu-admission-paths", "force": "true"}
+
+
+@pytest.mark.parametrize(
+    ("config", "endpoint"),
+    [
+        pytest.param({}, Endpoint(path="/"), id="nothing"),
+        pytest.param(
+            {"service": {"namespace": "a", "name": "b"}},
+            Endpoint(path="", service=("a", "b")),
+            id="no-path",
+        ),
+        pytest.param(
+            {"service": {"namespace": "a", "name": "b", "path": "/c/d", "port": 443}},
+            Endpoint(path="/c/d", service=("a", "b")),
+            id="service",
+        ),
+        pytest.param({"url": "https://a:1/b/c?d=/e"}, Endpoint(path="/b/c"), id="url"),
+        pytest.param({"url": "https://a"}, Endpoint(path="/"), id="host"),
+        pytest.param({"url": "https://[a/b"}, Endpoint(path="/b"), id="no-url"),
+    ],
+)
+def test_it_is_read_where_a_webhook_is_called(config: dict[str, Any], endpoint: Endpoint) -> None:
+    """By a Service or by a URL, whatever the API server let through."""
+    written = {
+        **HOOKS,
+        "kind": VALIDATING.kind,
+        "webhooks": [{"name": "a.b.c", "clientConfig": config}],
+    }
+
+    async def scenario() -> WebhookRegistration | None:
+        async with site() as at:
+            path = PATH.replace("mutating", "validating")
+            await at.client.create(path, json.dumps(written).encode())
+            return await at.registrations.read(VALIDATING)
+
+    registration = asyncio.run(scenario())
+
+    assert registration is not None
+    assert registration.endpoints == {"a.b.c": endpoint}
+
+
 def test_what_does_not_exist_is_not_created() -> None:
     """A registration is the operator's to make."""
 
@@ -172,6 +244,37 @@ def test_who_serves_is_read_from_pods(pods: list[dict[str, Any]], *, nobody: boo
             return await replicas.nobody_serves()
 
     assert asyncio.run(scenario()) is nobody
+
+
+@pytest.mark.parametrize(
+    ("pods", "all_carry"),
+    [
+        pytest.param([], True, id="none"),
+        pytest.param([({"x": "true"}, "Running")], True, id="one"),
+        pytest.param([({"x": "true"}, "Running"), (None, "Running")], False, id="one-without"),
+        pytest.param([({"x": "true"}, "Running"), ({"y": ""}, "Pending")], False, id="to-come"),
+        pytest.param([({"x": "true"}, "Running"), (None, "Failed")], True, id="one-has-failed"),
+        pytest.param([(None, "Succeeded")], True, id="one-has-ended"),
+    ],
+)
+def test_what_replicas_carry_is_read_from_pods(
+    pods: list[tuple[dict[str, str] | None, str]], *, all_carry: bool
+) -> None:
+    """A pod that has not started yet will serve, and one that has ended no more."""
+
+    async def scenario() -> bool:
+        async with site() as at:
+            for number, (annotations, phase) in enumerate(pods):
+                pod = replica(str(number), None)
+                pod["metadata"] |= {"annotations": annotations} if annotations else {}
+                pod["status"]["phase"] = phase
+                await at.client.create(
+                    "/api/v1/namespaces/vgpu-system/pods", json.dumps(pod).encode()
+                )
+            replicas = ApiReplicas(client=at.client, namespace="vgpu-system", labels=REPLICAS)
+            return await replicas.all_carry("x")
+
+    assert asyncio.run(scenario()) is all_carry
 
 
 def test_an_empty_cluster_ends_up_serving() -> None:

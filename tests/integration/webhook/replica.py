@@ -24,9 +24,11 @@ from tests.fakes.api_objects import parsed
 from tests.fakes.api_server import ApiServer
 from tests.integration.waiting import until
 from webhook.admission.audit_log import AuditLog
+from webhook.caller.callers import KnownCallers
+from webhook.caller.hook_paths import HookPaths
 from webhook.serve import view
 from webhook.serve import webhook as app
-from webhook.serve.admission import AdmissionApp
+from webhook.serve.admission import MOST
 from webhook.serve.extender import extender_service
 from webhook.serve.http import Listen, routes, serve_app
 from webhook.serve.metrics import WebhookMetrics
@@ -75,8 +77,11 @@ def cluster(server: ApiServer, uid: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def replica(server: ApiServer) -> AsyncIterator[Ports]:
-    """Run what :func:`webhook.serve.webhook.run` does, but for certificates and controllers."""
+async def replica(server: ApiServer, *tokens: str) -> AsyncIterator[Ports]:
+    """Run what :func:`webhook.serve.webhook.run` does, but for certificates and controllers.
+
+    With *tokens*, only who knows one of them is answered.
+    """
     metrics = WebhookMetrics(version="0")
     async with Client(Access(url=server.url)) as client, background() as start:
         inventory = Inventory(client, namespace=SYSTEM, prepare_scores=True)
@@ -86,7 +91,6 @@ async def replica(server: ApiServer) -> AsyncIterator[Ports]:
         means = app._leader_context(  # noqa: SLF001 -- the composition itself is under test
             client, inventory, watch=watch, events=events, journal=journal, metrics=metrics
         )
-        reviewer = app._pod_handler(inventory, journal, metrics)  # noqa: SLF001 -- the same
         extender = extender_service(means, None)
         extender.follow(watch)
         start(journal.run(), "journal")
@@ -95,8 +99,8 @@ async def replica(server: ApiServer) -> AsyncIterator[Ports]:
         start(means.gangs.run(), "refused members")
         start(watch.follow(client), "pods")
         rest = routes(metrics, lambda: inventory.synced)
-        workloads = app._workload_handler(inventory, metrics)  # noqa: SLF001 -- the same
-        hooks = AdmissionApp(reviewer, rest, binder=means.binder, workloads=workloads)
+        callers = KnownCallers(paths=HookPaths(tokens or ("",)))
+        hooks = app._admission_app(means, callers, most=MOST, extender=False)  # noqa: SLF001 -- the same
         ports = Ports(admission=0, extender=_free(), health=0)
         steered = Listen(host=HOST, port=ports.extender)
         here = Listen(host=HOST, port=0)

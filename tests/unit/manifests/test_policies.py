@@ -36,6 +36,7 @@ def test_installing_breaks_no_running_site() -> None:
     actions = {b["metadata"]["name"].split(".")[0]: b["spec"] for b in BINDINGS}
 
     assert actions["unlabelled"]["validationActions"] == ["Warn", "Audit"]
+    assert actions["hidden"]["validationActions"] == ["Deny"]
     assert actions["frozen"]["validationActions"] == ["Deny"]
     assert actions["gpunodes"]["validationActions"] == ["Deny"]
 

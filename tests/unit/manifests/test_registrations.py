@@ -6,6 +6,7 @@ import pytest
 
 from manifests.generator.names import NAMESPACE, Json
 from manifests.generator.registrations import registrations
+from webhook.caller.hook_paths import HOOK_PATHS
 
 ENTRIES = [entry for configuration in registrations() for entry in configuration["webhooks"]]
 REQUEST_CAP = 34  # seconds, all hooks of one request together (platform contract)
@@ -78,18 +79,17 @@ def test_a_change_by_a_later_injector_comes_back_to_us() -> None:
     """Mutating hooks of pods are asked again; validating ones know no such field."""
     mutating, validating = registrations()
 
-    asked = {
-        e["clientConfig"]["service"]["path"]: e["reinvocationPolicy"] for e in mutating["webhooks"]
-    }
-    assert asked.pop("/mutate/bindings") == "Never"
-    assert "/validate/workloads" not in asked
+    asked = {e["name"]: e["reinvocationPolicy"] for e in mutating["webhooks"]}
+    assert asked.pop("bindings.vgpu-admission.io") == "Never"
+    assert "workloads.vgpu-admission.io" not in asked
     assert set(asked.values()) == {"IfNeeded"}
     assert all("reinvocationPolicy" not in entry for entry in validating["webhooks"])
 
 
 def test_committed_registrations_leave_the_bundle_to_its_owner() -> None:
-    """An apply never takes back the certificates that verify us."""
+    """An apply never takes back the certificates that verify us, nor the paths that are secret."""
     assert all("caBundle" not in entry["clientConfig"] for entry in ENTRIES)
+    assert all("path" not in entry["clientConfig"]["service"] for entry in ENTRIES)
 
 
 def test_a_webhook_outside_the_cluster() -> None:
@@ -97,8 +97,8 @@ def test_a_webhook_outside_the_cluster() -> None:
     outside = registrations(url="https://127.0.0.1:8443", ca_bundle=b"PEM")
 
     clients = [entry["clientConfig"] for config in outside for entry in config["webhooks"]]
-    inside = [entry["clientConfig"]["service"]["path"] for entry in ENTRIES]
+    paths = [HOOK_PATHS[entry["name"]] for entry in ENTRIES]
     bundle = base64.b64encode(b"PEM").decode()
     assert clients == [
-        {"url": f"https://127.0.0.1:8443{path}", "caBundle": bundle} for path in inside
+        {"url": f"https://127.0.0.1:8443{path}", "caBundle": bundle} for path in paths
     ]

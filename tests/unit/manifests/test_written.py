@@ -11,6 +11,7 @@ import yaml
 import vgpu
 from allocator.config.settings import DEFAULTS, NodeAgent, Settings, settings_of
 from manifests.generator.names import CONTROL_PLANE, NAMESPACE, REGISTRATION, SERVICE, Json
+from webhook.caller.hook_paths import READS_PATHS
 from webhook.serve import certificates
 from webhook.serve import webhook as app
 
@@ -67,7 +68,11 @@ def test_the_webhook_finds_its_objects_by_the_names_it_knows() -> None:
     (role,) = [r for r in objects("Role") if r["metadata"] == own]
     named = {r["resources"][0]: r["resourceNames"] for r in role["rules"] if "resourceNames" in r}
 
-    assert named["secrets"] == [certificates.SECRET]
+    assert named["secrets"] == [certificates.SECRET, certificates.PATHS_SECRET]
+    (template,) = [
+        d["spec"]["template"] for d in objects("Deployment") if d["metadata"]["name"] == own["name"]
+    ]
+    assert READS_PATHS in template["metadata"]["annotations"]
     assert named["leases"] == [app.LEASE, app.LEDGER_LEASE]
     assert (certificates.NAME, certificates.SERVICE) == (REGISTRATION, SERVICE)
 

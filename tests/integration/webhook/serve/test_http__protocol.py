@@ -29,7 +29,7 @@ async def served(
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """Connect to a server, with the short way or without."""
     app = admission()
-    at_once = app.at_once if short else {}
+    at_once = app.at_once if short else lambda _: None
     async with serve_app(app, LOOPBACK, at_once=at_once) as port, connected(port) as streams:
         yield streams
 

@@ -53,6 +53,29 @@ def test_what_admission_injected_is_recognised() -> None:
     assert (main.injected, main.key, main.has_mounts) == (True, "c1", True)
 
 
+@pytest.mark.parametrize(
+    "suffix", ["cores", "memory-0", "gpu-index", "preload", "nobody-writes", "visible.x", "Visible"]
+)
+def test_another_annotation_of_ours_is_no_injection(suffix: str) -> None:
+    """What is 3 % there is GPU 3 here."""
+    path = f"metadata.annotations['vgpu-admission.io/c0.{suffix}']"
+    env = [{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"fieldPath": path}}}]
+
+    (main,) = parsed_pod(written(container("main", env=env))).containers
+
+    assert not main.injected
+
+
+def test_what_another_container_reads_is_no_injection() -> None:
+    """It would see the GPUs of its neighbour, whose annotation the Binding wrote."""
+    path = "metadata.annotations['vgpu-admission.io/c0.visible']"
+    env = [{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"fieldPath": path}}}]
+
+    found = parsed_pod(written(container("main", env=env), container("twin", env=env))).containers
+
+    assert [one.injected for one in found] == [True, False]
+
+
 def test_when_a_container_runs_its_place_says() -> None:
     """An init container that is always restarted stays; the others are over before the apps."""
     first = [container("first"), container("side", restartPolicy="Always")]

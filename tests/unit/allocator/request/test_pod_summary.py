@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from allocator.catalog.keys import ASSIGNMENT_KEY
 from allocator.catalog.vocabularies import VOCABULARIES
-from allocator.request.pod_summary import PodSummary, pod_summary
+from allocator.request.pod_summary import MOST_RESOURCES, PodSummary, pod_summary
 from tests.builders.gpunodes import Json
 from tests.builders.pods import MEMORY, NUMBER, container, pod
 
@@ -66,3 +67,17 @@ def test_what_asks_for_vgpu(limits: Json, *, asks: bool) -> None:
 
 def _with_uid(written: Json) -> Json:
     return written | {"metadata": {**written["metadata"], "uid": "a"}}
+
+
+def test_little_is_kept_of_a_pod_that_names_much() -> None:
+    """Thousands of such pods may wait for ever; the request is found among all that junk."""
+    junk = {f"example.com/{'x' * 200}{number}": "1" for number in range(4000)}
+    waiting = pod(container(limits=junk | {MEMORY: 3000}))
+    waiting["metadata"] |= {"uid": "a", "annotations": {ASSIGNMENT_KEY: "x" * 200_000}}
+
+    found = read(waiting)
+
+    assert len(found.extended) == MOST_RESOURCES
+    assert found.requests_gpus(VOCABULARIES)
+    assert found.assignment_json == ""
+    assert read(waiting | {"spec": {"nodeName": "n0"}}).assignment_json != ""

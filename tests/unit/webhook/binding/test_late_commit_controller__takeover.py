@@ -102,3 +102,35 @@ def test_containers_are_not_swapped() -> None:
 
     given = {held.name: held.grants[0].gpu for held in found.promised[0].containers}
     assert given == {"main": "GPU-n0-1", "side": "GPU-n0-0"}
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        pytest.param(as_told(entry("uid-p", soft_grant(3000, gpu="GPU-n0-0"))), id="another-gpu"),
+        pytest.param(as_told(entry("uid-p", soft_grant(3000, gpu="GPU-n0-9"))), id="no-gpu"),
+        pytest.param("[]", id="none"),
+        pytest.param("[" * 900, id="deep"),
+        pytest.param('[{"name":"main","devices":[]}]', id="empty"),
+        pytest.param('{"name":"main"}', id="no-list"),
+        pytest.param("7", id="a-number"),
+        pytest.param("null", id="null"),
+        pytest.param('"GPU-n0-0"', id="text"),
+        pytest.param("x" * 100_000, id="long"),
+    ],
+)
+def test_a_tenants_word_does_not_beat_the_list_of_the_plugin(told: str) -> None:
+    """Its own namespace may lack the label, so nobody has read what it wrote."""
+    upstream = NodeAgent.UPSTREAM
+
+    found = scene(bound(SIX | {ASSIGNMENT: told}, upstream), agent=upstream).sweep()
+
+    assert [one.containers for one in found.promised] == [USED.containers]
+
+
+def test_a_malformed_word_is_no_word_where_there_is_no_list() -> None:
+    """Nothing is given to a pod that says that it has something, which nobody can read."""
+    upstream = NodeAgent.UPSTREAM
+    told = {ASSIGNMENT: '[{"name":"main","devices":[{"gpu":7}]}]'}
+
+    assert scene(bound(told, upstream), agent=upstream).sweep().promised == ()

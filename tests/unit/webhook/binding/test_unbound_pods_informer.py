@@ -5,7 +5,11 @@ import pytest
 
 from tests.builders.bindings import stored as kept
 from tests.builders.pods import pod
-from webhook.binding.unbound_pods_informer import UnboundPods, decode_unbound
+from webhook.binding.unbound_pods_informer import (
+    LARGEST_KEPT,
+    UnboundPods,
+    decode_unbound,
+)
 
 POD = kept(pod())
 
@@ -72,3 +76,14 @@ def test_what_has_no_place_is_no_pod() -> None:
     """The watch notes it and goes on."""
     with pytest.raises(ValueError, match="metadata"):
         decode_unbound(b"{}")
+
+
+def test_a_large_pod_is_not_kept() -> None:
+    """Tenants may create any number of them, and each replica would hold them all."""
+    padding = {"padding": "x" * LARGEST_KEPT}
+    large = kept(pod(annotations=padding))
+    found = decode_unbound(orjson.dumps(large))
+
+    assert found is not None
+    assert (found.place, found.raw) == ("team-a/p", b"")
+    assert known(orjson.dumps(large)).pod("team-a", "p") is None

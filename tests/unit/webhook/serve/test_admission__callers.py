@@ -1,14 +1,16 @@
 """Callers that leave, or send slowly: none of them keeps the place of another."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
 import pytest
 
-from tests.properties.test_hostile_reviews import application
+from tests.properties.test_hostile_reviews import VIEW, application
 from webhook.serve import admission
 from webhook.serve.admission import LARGEST_BODY, AdmissionApp
+from webhook.workload.workload_server import WorkloadHandler
 
 Message = MutableMapping[str, Any]
 GONE: Message = {"type": "http.disconnect"}
@@ -108,3 +110,74 @@ def test_a_slow_body_has_an_end() -> None:
         return slow, await post(app, caller(WHOLE))
 
     assert asyncio.run(scenario()) == (408, 400)
+
+
+WORKLOADS = WorkloadHandler(
+    context_of=lambda _: VIEW.context,
+    count_review=lambda _: None,
+    observe_seconds=lambda _: None,
+)
+START = (
+    b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"6a7d-1","x":"'
+)
+LONG: Message = {"type": "http.request", "body": b"<" * (LARGEST_BODY + 1)}
+
+
+def beginning(start: bytes) -> Message:
+    return {"type": "http.request", "body": start, "more_body": True}
+
+
+async def answer_to(path: str, *messages: Message) -> tuple[int, bytes]:
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": path, "headers": []}
+    await application(most=2, workloads=WORKLOADS)(scope, caller(*messages), send)
+    return sent[0]["status"], sent[1]["body"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/mutate/pods", "/validate/pods", "/mutate/pods/ephemeralcontainers"]
+)
+def test_too_large_a_pod_is_refused(path: str) -> None:
+    """A hook that fails may be one that lets everything pass, and tenants choose the size."""
+    status, body = asyncio.run(answer_to(path, beginning(START), LONG))
+
+    response = json.loads(body)["response"]
+    assert (status, response["uid"], response["allowed"]) == (200, "6a7d-1", False)
+    assert response["status"]["code"] == 413
+    assert "write a smaller pod [UnreadablePod]" in response["status"]["message"]
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"[", id="a-list"),
+        pytest.param(b'{"request":{"name":"a","uid":"1"', id="not-first"),
+        pytest.param(b'{"x":{"request":{"uid":"1"', id="deeper"),
+        pytest.param(b'{"request":{"uid":""', id="no-uid"),
+        pytest.param(b'{"request":{"uid":1', id="a-number"),
+        pytest.param(b'{"request":{"uid":"a\\u0022b"', id="escaped"),
+        pytest.param(b'{"request":{"uid":"a\nb"', id="line-break"),
+        pytest.param(b'{"request":{"uid":"' + b"a" * 65 + b'"', id="long"),
+        pytest.param(b'{"request":{"uid":"a', id="cut"),
+        pytest.param(b'{"kind":"' + b"A" * 100_000 + b'","request":{"uid":"1"', id="long-kind"),
+        pytest.param(b"\xff\xfe" + START, id="another-encoding"),
+        pytest.param(b'"request":{"uid":"1"', id="no-object"),
+    ],
+)
+def test_what_names_no_review_has_no_answer(start: bytes) -> None:
+    """Nobody but the API server is owed one, and it writes the uid first."""
+    status, body = asyncio.run(answer_to("/mutate/pods", beginning(start), LONG))
+
+    assert (status, body.startswith(b"body is over")) == (413, True)
+
+
+def test_too_large_a_workload_is_not_refused() -> None:
+    """Its hook only warns; without an answer the API server lets the workload in."""
+    status, body = asyncio.run(answer_to("/validate/workloads", beginning(START), LONG))
+
+    assert (status, body.startswith(b"body is over")) == (413, True)
