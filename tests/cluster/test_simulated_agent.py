@@ -6,6 +6,7 @@ import json
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
+from http import HTTPStatus
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from kube.client import Client
 from kube.config import from_kubeconfig
 from manifests.generator.names import AGENT
 from tests.builders.pods import CORES, MEMORY, MODE, NUMBER, container, pod
-from tests.cluster.api import MERGE, Json, wait_for
+from tests.cluster.api import MERGE, ApiError, Json, wait_for
 from tests.cluster.installation import GPU_NODES, PODS, Installation, installation
 from tests.cluster.ports import free_port
 from tests.cluster.process import Process
@@ -104,6 +105,16 @@ class Node:
             parse_ledger(item).inventory for item in found if item["metadata"]["name"] == "sim-1"
         )
 
+    def takes(self, binding: str, body: Json) -> bool:
+        """Bind; say whether the node took the pod, or was closed while its agent started."""
+        try:
+            self.site.api.create(binding, body)
+        except ApiError as error:
+            if error.status != HTTPStatus.CONFLICT or "its agent is starting" not in str(error):
+                raise
+            return False
+        return True
+
     @contextlib.asynccontextmanager
     async def promises(self) -> AsyncIterator[EntryClient]:
         """Run the agent in this process, but for what speaks to kubelet."""
@@ -174,10 +185,11 @@ def bound(node: Node, team: str, name: str, *, mode: str, **limits: object) -> O
     written = pod(asking, annotations={MODE: mode})
     written["metadata"]["name"] = name
     made = node.site.stored(team, written)
-    wait_for(lambda: node.accounted, within=WITHIN)  # the test before may have started its agent
     target = {"apiVersion": "v1", "kind": "Node", "name": "sim-1"}
     body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
-    wait_for(lambda: node.site.api.create(f"{PODS.format(team)}/{name}/binding", body))
+    wait_for(lambda: node.accounted, within=WITHIN)  # the test before may have started its agent
+    binding = f"{PODS.format(team)}/{name}/binding"
+    wait_for(lambda: node.takes(binding, body), within=WITHIN)
     uid = made["metadata"]["uid"]
     return Owner(uid=uid, namespace=team, pod=name, containers=("main",))
 
