@@ -1,4 +1,4 @@
-"""An API server with one GPUNode and some pods: what a bind reads, and the one write it makes."""
+"""An API server with GPUNodes and some pods: what a bind reads, and what it writes."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -17,9 +17,13 @@ from tests.fakes.api_client import FakeApiClient
 
 @dataclass(slots=True)
 class LedgerServer(FakeApiClient):
-    """One GPUNode and some pods; ``trouble`` is raised, one a write, before it is carried out."""
+    """GPUNode n0, others by name, and some pods.
+
+    ``trouble`` is raised, one a write to n0, before it is carried out.
+    """
 
     gpu_node: Json = field(default_factory=lambda: gpu_node(nodes_of(8)))
+    others: dict[str, Json] = field(default_factory=dict)
     pods: dict[str, Json] = field(default_factory=dict)
     trouble: list[KubeError] = field(default_factory=list)
     before_write: Callable[["LedgerServer"], None] = lambda _: None
@@ -29,7 +33,8 @@ class LedgerServer(FakeApiClient):
     async def get(self, path: str, **_: Unpack[CallOptions]) -> bytes:
         await asyncio.sleep(self.slow)
         name = path.rpartition("/")[2]
-        found = self.gpu_node if name == "n0" else self.pods.get(name)
+        ledgers = {**self.others, "n0": self.gpu_node}
+        found = (ledgers if "/gpunodes/" in path else self.pods).get(name)
         if found is None:
             raise NotFoundError(404, "NotFound", path)
         return orjson.dumps(found)
@@ -37,16 +42,16 @@ class LedgerServer(FakeApiClient):
     async def json_patch(
         self, path: str, ops: Sequence[Mapping[str, object]], **_: Unpack[CallOptions]
     ) -> bytes:
-        assert path.endswith("/n0")
         await asyncio.sleep(0)
+        name = path.rpartition("/")[2]
+        if name != "n0":
+            self.others[name] = patched_or_refused(self.others[name], ops)
+            return orjson.dumps(self.others[name])
         self.writes += 1
         self.before_write(self)
         if self.trouble:
             raise self.trouble.pop()
-        try:
-            self.gpu_node = patched(self.gpu_node, orjson.loads(orjson.dumps(list(ops))))
-        except jsonpatch.JsonPatchException as error:
-            raise InvalidError(422, "Invalid", "a test failed") from error
+        self.gpu_node = patched_or_refused(self.gpu_node, ops)
         return orjson.dumps(self.gpu_node)
 
     async def merge_patch(
@@ -63,3 +68,11 @@ class LedgerServer(FakeApiClient):
     @property
     def uids(self) -> list[str]:
         return [entry["pod"]["uid"] for entry in self.gpu_node["spec"]["entries"]]
+
+
+def patched_or_refused(stored: Json, ops: Sequence[Mapping[str, object]]) -> Json:
+    """Return *stored* with *ops* applied; raises ``InvalidError`` where one of its tests fails."""
+    try:
+        return patched(stored, orjson.loads(orjson.dumps(list(ops))))
+    except jsonpatch.JsonPatchException as error:
+        raise InvalidError(422, "Invalid", "a test failed") from error

@@ -11,12 +11,15 @@ from typing import Any
 import structlog
 
 from allocator.cluster.assumed_pods import AssumedPods
+from allocator.cluster.inventory import GPU_NODES
 from allocator.extender.pod import BINDING_PRIORITY, SchedulingPod
+from allocator.ledger.commit import remove_entries
 from allocator.ledger.ledger import Ledger
 from allocator.model.request import PodRequest
+from allocator.model.untrusted import quote
 from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
-from kube.errors import KubeError, NotFoundError
+from kube.errors import ConflictError, InvalidError, KubeError, NotFoundError
 from webhook.admission.context import AdmissionContext
 from webhook.binding.audit_record import BindTiming, record
 from webhook.binding.batch import Outcome, decision_labels
@@ -29,13 +32,17 @@ from webhook.binding.binding_annotations import (
 from webhook.binding.commit_client import PATIENCE, CommitQueues, LateError
 from webhook.binding.decide import (
     CONFLICT,
+    MOST_PROMISES,
     BindRequest,
     Denied,
     NoRequest,
     ServedUpstream,
     cache_suffices,
+    conflict,
     judge,
-    too_many,
+    pending_refusal,
+    surplus_ledgers,
+    unbindable_reason,
     unreadable_denial,
 )
 from webhook.review.admission_review import BadObjectError, Refusal, allow, refuse
@@ -168,15 +175,49 @@ class BindingHandler:
 
     async def _commit_or_preview(self, bind: BindRequest, context: AdmissionContext) -> Outcome:
         """Commit, or return why not; a dry run commits nothing (docs/design.md, commit rule 7)."""
-        others = self.nodes_with_entry(bind.live.uid)
-        if too_many(bind, others) is not None:  # so far as a cache can say
-            others = await self._read_nodes_with_entry(bind.live.uid, others - {bind.bound.node})
-        refusal = too_many(bind, others)
-        if refusal is not None:
-            return refusal
-        if not bind.bound.request.dry_run:
-            return await self.commit(bind, context)
-        return await self._queues.preview(bind, context)
+        if bind.bound.request.dry_run:
+            return await self._queues.preview(bind, context)
+        elsewhere = self.nodes_with_entry(bind.live.uid) - {bind.bound.node}
+        if len(elsewhere) >= MOST_PROMISES:  # so far as a cache can say
+            why_not = await self._replace_oldest(bind, context, elsewhere)
+            if why_not is not None:
+                return why_not
+        return await self.commit(bind, context)
+
+    async def _replace_oldest(
+        self, bind: BindRequest, context: AdmissionContext, elsewhere: Iterable[str]
+    ) -> Outcome | None:
+        """Remove the pod's oldest entry *elsewhere*, if it has too many; return why not, if so.
+
+        Only a pod that the node has something for loses one. As in a removal by age, the pod is
+        read after the ledgers, and whatever happens to a ledger in between fails the removal.
+        """
+        ledgers = await asyncio.gather(*map(self._queues.read_ledger, elsewhere))
+        surplus = surplus_ledgers(bind.live.uid, [one for one in ledgers if one is not None])
+        if not surplus:
+            return None
+        outcome = await self._queues.preview(bind, context)
+        if not isinstance(outcome, Commit):
+            return outcome
+        live = await self._read_pod(bind.bound)
+        if live is None or live.uid != bind.live.uid:
+            return conflict(f"pod {quote(bind.bound.pod)} was deleted meanwhile")
+        why = unbindable_reason(bind.bound, live)
+        if why:
+            return conflict(f"pod {quote(bind.bound.pod)} {why}")
+        for ledger in surplus:
+            if bind.live.uid in ledger.held:
+                return pending_refusal(ledger.name)
+            await self._release(ledger, bind.live.uid)
+        return None
+
+    async def _release(self, ledger: Ledger, uid: str) -> None:
+        path = f"{GPU_NODES}/{ledger.name}"
+        try:
+            await self.calls.json_patch(path, remove_entries(ledger, uid), timeout=self.patience)
+        except (ConflictError, InvalidError) as error:
+            raise LateError(f'GPUNode "{ledger.name}" changed meanwhile') from error
+        log.info("oldest entry of an unbound pod removed", node=ledger.name, uid=uid)
 
     async def commit(self, bind: BindRequest, context: AdmissionContext) -> Outcome:
         """Commit what the node of *bind* has for it, or say why it has nothing."""
@@ -187,11 +228,6 @@ class BindingHandler:
         finally:
             self.assumed_pods.end(pod, promised=isinstance(outcome, Commit))
         return outcome
-
-    async def _read_nodes_with_entry(self, uid: str, nodes: Iterable[str]) -> frozenset[str]:
-        """Return those of *nodes* that promise something to pod *uid*, past all caches."""
-        ledgers = await asyncio.gather(*map(self._queues.read_ledger, nodes))
-        return frozenset(one.name for one in ledgers if one is not None and one.entry(uid))
 
 
 def _assumed_pod(bind: BindRequest) -> SchedulingPod:

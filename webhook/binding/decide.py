@@ -5,6 +5,7 @@ the hook denies these itself, before it commits an entry that nobody would use
 (docs/design.md, commit rule 1).
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -12,6 +13,7 @@ from typing import Final
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.config.namespace_policy import isolation_finding
 from allocator.ledger.assign import NoFit, PodClaim
+from allocator.ledger.ledger import Ledger
 from allocator.model.allocation import Assignment, Entry
 from allocator.model.decision import Finding, Findings, ModeSource, Reason
 from allocator.model.request import PodRequest
@@ -74,7 +76,7 @@ def judge(bound: BindingReview, live: LivePod, context: AdmissionContext) -> Jud
     )
     if request is None:
         return NoRequest()
-    why = _unbindable_reason(bound, live)
+    why = unbindable_reason(bound, live)
     if why:
         return conflict(f"pod {quote(bound.pod)} {why}")
     if isinstance(request, Findings):
@@ -95,10 +97,10 @@ def cache_suffices(bound: BindingReview, live: LivePod, context: AdmissionContex
     """
     mine = bound.binding.metadata.uid == live.uid
     written_on = live.pod.spec.scheduler_name in context.settings.volcano_schedulers
-    return mine and not written_on and not _unbindable_reason(bound, live)
+    return mine and not written_on and not unbindable_reason(bound, live)
 
 
-def _unbindable_reason(bound: BindingReview, live: LivePod) -> str:
+def unbindable_reason(bound: BindingReview, live: LivePod) -> str:
     """Return why the API server would refuse the Binding; empty if it would not."""
     claimed = bound.binding.metadata.uid
     if claimed and claimed != live.uid:
@@ -142,14 +144,22 @@ def _bind_request(
     )
 
 
-def too_many(bind: BindRequest, others: frozenset[str]) -> Refusal | None:
-    """Refuse a third entry for a pod that has entries on the nodes *others*."""
-    elsewhere = sorted(others - {bind.bound.node})
-    if len(elsewhere) < MOST_PROMISES:
-        return None
-    names = " and ".join(quote(name) for name in elsewhere[:MOST_PROMISES])
+def surplus_ledgers(uid: str, elsewhere: Iterable[Ledger]) -> Sequence[Ledger]:
+    """Return the ledgers that must lose their entry of pod *uid* before it gets another one.
+
+    All of *elsewhere* are of other nodes. The oldest entries go first, whoever asked for them: if
+    forged reviews made them, the pod is not shut out (docs/design.md, commit rule 3).
+    """
+    entries = {ledger.name: entry for ledger in elsewhere if (entry := ledger.entry(uid))}
+    having = [ledger for ledger in elsewhere if ledger.name in entries]
+    having.sort(key=lambda ledger: (entries[ledger.name].since, ledger.name))
+    return having[: max(0, len(having) - MOST_PROMISES + 1)]
+
+
+def pending_refusal(node: str) -> Refusal:
+    """Refuse another entry for a pod whose containers may have started on *node*."""
     return conflict(
-        f"earlier bindings of the pod to {names} are still pending; the scheduler will retry"
+        f"an earlier binding of the pod to {quote(node)} is still pending; the scheduler will retry"
     )
 
 

@@ -13,8 +13,8 @@ from allocator.model.request import Mode
 from kube.clock import Clock
 from kube.errors import UnreachableError
 from tests.builders.bindings import answered, applied, binding, review, stored
-from tests.builders.gpunodes import Json, entry, gpu_node
-from tests.builders.model import nodes_of, snapshot, soft_grant
+from tests.builders.gpunodes import Json, gpu_node
+from tests.builders.model import nodes_of, snapshot
 from tests.builders.pods import MEMORY, NUMBER, admitted, container, pod, received
 from tests.fakes.ledger_server import LedgerServer
 from webhook.admission.context import AdmissionContext
@@ -236,33 +236,6 @@ def test_a_node_of_another_plugin_is_left_to_it() -> None:
         "volcano.sh/vgpu-ids-new": "GPU-1,NVIDIA,3000,0:",
         "vgpu-admission.io/served-by": "upstream",
     }
-
-
-@pytest.mark.parametrize(
-    ("promised", "allowed"),
-    [pytest.param(("n1", "n2"), False, id="still"), pytest.param(("n1",), True, id="no-longer")],
-)
-def test_a_third_promise_is_refused_only_on_what_is_read(
-    promised: tuple[str, ...], *, allowed: bool
-) -> None:
-    """A cache that shows two promises elsewhere may be behind; the ledgers are asked."""
-    server = api()
-    for name in ("n1", "n2"):
-        entries = [entry("uid-p", soft_grant(3000))] if name in promised else []
-        server.pods[name] = gpu_node(nodes_of(1, name=name), entries)  # whatever has that name
-    counts: list[tuple[str, str]] = []
-    binder = BindingHandler(
-        calls=server,
-        context_of=lambda _: AROUND,
-        nodes_with_entry=lambda _: frozenset({"n1", "n2"}),
-        count_decision=lambda *count: counts.append(count),
-        clock=Clock(random=lambda: 0),
-    )
-
-    found = answered(asyncio.run(binder.bind(review(binding()))))
-
-    assert found["allowed"] is allowed
-    assert counts == [("promised", "") if allowed else ("refused", "Conflict")]
 
 
 def test_the_weights_of_a_choice_are_recorded() -> None:

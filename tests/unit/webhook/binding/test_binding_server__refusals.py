@@ -16,8 +16,8 @@ from webhook.binding.binding_server import BindingHandler
     ("node", "dry", "told"),
     [
         pytest.param("n7", False, 'node "n7" has no GPUs', id="no-ledger"),
-        pytest.param("n0", False, "earlier bindings of the pod", id="third-promise"),
-        pytest.param("n0", True, "", id="dry-run"),
+        pytest.param("n0", False, "an earlier binding of the pod", id="held-elsewhere"),
+        pytest.param("n7", True, "", id="dry-run"),
     ],
 )
 def test_whoever_is_refused_a_promise_is_heard_of(node: str, told: str, *, dry: bool) -> None:
@@ -26,7 +26,7 @@ def test_whoever_is_refused_a_promise_is_heard_of(node: str, told: str, *, dry: 
     if node == "n0":
         for name in ("n1", "n2"):
             earlier = [entry("uid-p", soft_grant(3000))]
-            server.pods[name] = gpu_node(nodes_of(1, name=name), earlier)
+            server.others[name] = gpu_node(nodes_of(1, name=name), earlier, held=["uid-p"])
     binder = BindingHandler(
         calls=server,
         context_of=lambda _: AROUND,

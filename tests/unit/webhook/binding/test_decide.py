@@ -18,8 +18,8 @@ from allocator.model.gpu import Node
 from allocator.model.request import Mode
 from allocator.placement.choose import PlacementPolicy
 from tests.builders.bindings import UID, applied, binding, bound, live, review, stored
-from tests.builders.gpunodes import ledger
-from tests.builders.model import nodes_of, snapshot
+from tests.builders.gpunodes import NOON, entry, ledger
+from tests.builders.model import nodes_of, snapshot, soft_grant
 from tests.builders.pods import (
     CORES,
     GPU_MEM,
@@ -41,7 +41,7 @@ from webhook.binding.decide import (
     NoRequest,
     entry_of,
     judge,
-    too_many,
+    surplus_ledgers,
 )
 from webhook.review.admission_review import BadObjectError, NotAReviewError, Refusal
 from webhook.review.binding_schema import live_pod, parse
@@ -350,14 +350,19 @@ def test_gpushare_keeps_its_mode_beside_volcanos() -> None:
     assert found[f"{OWN}c0.preload"] == "ld.so.preload.empty"
 
 
-def test_a_third_promise_is_refused() -> None:
-    """A pod with promises on two other nodes waits until they are settled."""
-    found = wish(ASKING, SOFT)
+def test_the_oldest_entries_elsewhere_are_too_many() -> None:
+    """A pod keeps one of them beside its new one, the youngest, whatever is read of the rest."""
+    ledgers = [
+        ledger(
+            nodes_of(1, name=name), [entry("u", soft_grant(3000), since=NOON.replace(hour=hour))]
+        )
+        for name, hour in {"n1": 3, "n2": 1, "n3": 2}.items()
+    ]
+    other = ledger(nodes_of(1, name="n4"), [entry("v", soft_grant(3000))])
 
-    assert too_many(found, frozenset({"n0", "n1"})) is None
-    refusal = too_many(found, frozenset({"n1", "n2"}))
-    assert refusal is not None
-    assert '"n1" and "n2"' in refusal.message
+    assert [one.name for one in surplus_ledgers("u", [*ledgers, other])] == ["n2", "n3"]
+    assert [one.name for one in surplus_ledgers("u", [ledgers[0], other])] == []
+    assert surplus_ledgers("u", []) == []
 
 
 @pytest.mark.parametrize(
