@@ -34,6 +34,7 @@ class _Loaded:
     context: ssl.SSLContext
     text: bytes  # of the certificate and its chain, PEM
     leaf: x509.Certificate
+    client_ca: str  # that callers must show a certificate of, PEM; empty: they show none
 
 
 class ServingPair:
@@ -41,7 +42,8 @@ class ServingPair:
 
     The server gets ``context`` once and keeps it; until a pair is loaded, handshakes fail. *build*
     makes that context and the one of each pair, so its settings, such as the client CAs, apply to
-    all of them.
+    all of them. *client_ca* returns further client CAs, which may change, as PEM: while there are
+    any, callers must show a certificate of theirs.
     """
 
     def __init__(
@@ -49,10 +51,12 @@ class ServingPair:
         *,
         now: Callable[[], datetime] = SYSTEM.wall,
         build: Callable[[], ssl.SSLContext] = server_context,
+        client_ca: Callable[[], str] = lambda: "",
     ) -> None:
         """Start without a pair."""
         self._now = now
         self._build = build
+        self._client_ca = client_ca
         self._loaded: _Loaded | None = None
         self.context = build()
         self.context.sni_callback = self._switch_context
@@ -68,10 +72,14 @@ class ServingPair:
             pair_findings and self.ready
         ):
             return pair_findings
-        if self._loaded is not None and self._loaded.text == pair.certificate:
+        client_ca = self._client_ca()
+        loaded = self._loaded
+        if loaded and (loaded.text, loaded.client_ca) == (pair.certificate, client_ca):
             return pair_findings
         context = self._build()
         try:
+            if client_ca:
+                context.load_verify_locations(cadata=client_ca)
             with _path_to(pair.certificate + b"\n" + pair.key) as path:
                 context.load_cert_chain(path)
         except ssl.SSLError as error:  # a key that OpenSSL finds too weak, for example
@@ -80,7 +88,9 @@ class ServingPair:
                 PairFinding(PairFault.UNREADABLE, f"OpenSSL rejects the pair: {error.reason}"),
             )
         leaf = certificates(pair.certificate)[0]
-        self._loaded = _Loaded(context, pair.certificate, leaf)
+        self._loaded = _Loaded(context, pair.certificate, leaf, client_ca)
+        # A handshake that changes its context keeps what the first one demands of callers.
+        self.context.verify_mode = ssl.CERT_REQUIRED if client_ca else self._build().verify_mode
         return pair_findings
 
     @property

@@ -13,6 +13,7 @@ from allocator.catalog.boards import model_named
 from allocator.catalog.injection import HOST_ROOT
 from allocator.catalog.reserved_paths import host_root_problem
 from allocator.catalog.vocabularies import VOCABULARIES, VOLCANO
+from allocator.config.review_callers import client_ca_problem, source_problem
 from allocator.model.gpu import GpuKind
 from allocator.model.problem import Loaded, Problem
 from allocator.model.request import FillPolicies, FillPolicy, Mode
@@ -160,6 +161,10 @@ class Settings(
     stale_after_seconds: Annotated[int, msgspec.Meta(ge=10, le=86400)] = 120
     gang_timeout_seconds: Annotated[int, msgspec.Meta(ge=10, le=86400)] = 300
     enforcement: Enforcement = Enforcement.REPORT
+    review_client_ca: Annotated[str, msgspec.Meta(max_length=64 * 1024)] = msgspec.field(
+        default="", name="reviewClientCA"
+    )
+    review_sources: Annotated[tuple[Name, ...], msgspec.Meta(max_length=64)] = ()
 
     @property
     def fill_policies(self) -> FillPolicies:
@@ -239,6 +244,7 @@ def _check(settings: Settings) -> None:
             f"settings.yaml: hostRoot {quote(settings.host_root)} is not accepted: {problem}; "
             f"give the path of a folder of its own, such as {HOST_ROOT}"
         )
+    _check_review_callers(settings)
     for number, template in enumerate(settings.node_templates):
         place = f"settings.yaml: nodeTemplates[{number}]"
         known = model_named(template.model)
@@ -275,6 +281,15 @@ def _check_vocabularies(names: tuple[str, ...]) -> None:
             f"settings.yaml: vocabularies lacks {VOLCANO.name}, whose resources pods of all the "
             f"others get too; add {VOLCANO.name}"
         )
+
+
+def _check_review_callers(settings: Settings) -> None:
+    """Raise :class:`SettingsError` for callers of the hooks that nobody can be."""
+    for number, source in enumerate(settings.review_sources):
+        if problem := source_problem(source):
+            raise SettingsError(f"settings.yaml: reviewSources[{number}] {problem}")
+    if settings.review_client_ca and (problem := client_ca_problem(settings.review_client_ca)):
+        raise SettingsError(f"settings.yaml: reviewClientCA is not accepted: {problem}")
 
 
 def expected_kinds(

@@ -48,6 +48,11 @@ class Bounded(HttpToolsProtocol):
     _since: float | None = None  # loop time since which a request is awaited; None: none is
     _stalled: float | None = None  # loop time since which nobody reads; None: somebody does
 
+    @staticmethod
+    def admits(_host: str) -> bool:
+        """Say whether callers at an address are answered."""
+        return True
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn does
         """Await a request, unless there are too many connections."""
         super().connection_made(transport)
@@ -57,6 +62,9 @@ class Bounded(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Take what came, and end the connection where a request has too long a head."""
+        if self.client is not None and not self.admits(self.client[0]):
+            self.send_400_response("callers at this address are not answered")
+            return
         self._overhead += len(data)
         super().data_received(data)
         if self._overhead > LARGEST_HEAD and not self.transport.is_closing():
@@ -127,9 +135,10 @@ class Reviews(Bounded):
         return None
 
     @classmethod
-    def with_answers(cls, at_once: AnswerOf, largest: int) -> type["Reviews"]:
-        """Return the protocol that answers *at_once*, for *largest* bytes at most."""
-        return type("Answering", (cls,), {"at_once": staticmethod(at_once), "largest": largest})
+    def with_answers(cls, at_once: AnswerOf, listen: "Listen") -> type["Reviews"]:
+        """Return the protocol that answers *at_once*, within the bounds of *listen*."""
+        members = {"at_once": staticmethod(at_once), "admits": staticmethod(listen.admits)}
+        return type("Answering", (cls,), {**members, "largest": listen.largest})
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn does
         """Begin with nothing to decide and nothing to say."""
@@ -303,12 +312,14 @@ BACKLOG: Final = 2048
 class Listen:
     """Where to listen; port 0 takes a free one.
 
-    A body of more than *largest* bytes is never answered past ASGI.
+    A body of more than *largest* bytes is never answered past ASGI. Callers at an address for which
+    *admits* returns false are not answered at all.
     """
 
     host: str
     port: int
     largest: int = LARGEST
+    admits: Callable[[str], bool] = Bounded.admits
 
 
 class _Server(uvicorn.Server):
@@ -358,7 +369,7 @@ async def serve_app(
     # Bound here and not by uvicorn, which ends the process where the address is taken.
     family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
     sock = socket.create_server((listen.host, listen.port), family=family, backlog=BACKLOG)
-    http = Reviews.with_answers(at_once, listen.largest)
+    http = Reviews.with_answers(at_once, listen)
     server = _Server(_server_config(app, http, context=context, drain=drain))
     task = asyncio.create_task(server.serve(sockets=[sock]), name=f"serve {listen.port}")
     sweeping = asyncio.create_task(_end_slow(server), name=f"sweep {listen.port}")

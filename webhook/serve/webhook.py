@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +13,7 @@ from allocator.cluster.inventory import Inventory
 from allocator.cluster.pods import Pods
 from allocator.controllers.gang import GangController
 from certs.api_client import ApiSecret, event_announcer
+from certs.pem import Pair
 from certs.refresh_controller import (
     Announce,
     OwnSecret,
@@ -83,11 +84,13 @@ async def run(options: WebhookOptions) -> None:
         start(journal.run(), "journal")
         start(inventory.run(), "inventory")
         start(events.run(), "events")
-        live = ServingPair()
-        known_callers = _keep_certificates(live, options, client, events=events, start=start)
+        live = ServingPair(client_ca=lambda: inventory.settings.review_client_ca)
+        known_callers = _keep_certificates(
+            live, options, client, inventory=inventory, events=events, start=start
+        )
         start(_gauges(metrics, inventory, live), "gauges")
         start(freeze_when_settled(lambda: inventory.synced), "memory")
-        callers = KnownCallers(paths=HookPaths(()))
+        callers = KnownCallers(paths=HookPaths(()), settings=lambda: inventory.settings)
         rest = routes(
             metrics,
             lambda: not stop.is_set() and callers.paths.known and _ready(inventory, live, options),
@@ -106,9 +109,10 @@ async def run(options: WebhookOptions) -> None:
             extender.follow(watch)
         start(watch.follow(client), "pods")
         drain, tls = options.drain, live.context
+        listen = replace(options.listen, admits=callers.admits)
         async with (
             serve_app(rest, options.health, drain=drain) as health,
-            serve_app(app, options.listen, context=tls, drain=drain, at_once=app.at_once) as port,
+            serve_app(app, listen, context=tls, drain=drain, at_once=app.at_once) as port,
             extender.serve(options.extender, start, context=tls, drain=drain),
         ):
             log.info("serving", port=port, health=health, version=version())
@@ -191,16 +195,33 @@ def _admission_app(
     )
 
 
-def _keep_certificates(
-    live: ServingPair, options: WebhookOptions, client: Client, *, events: Recorder, start: Start
+def _keep_certificates(  # noqa: PLR0913 -- the parts of one whole
+    live: ServingPair,
+    options: WebhookOptions,
+    client: Client,
+    *,
+    inventory: Inventory,
+    events: Recorder,
+    start: Start,
 ) -> ServingPair | None:
     """Keep the pair of *live* up to date; return what serves known callers only, if any."""
     secret = ApiSecret(client=client, namespace=options.namespace, name=SECRET)
     announce = event_announcer(events, secret)
-    look = _look(options, client, announce=announce, start=start)
+    look = _once_settings_are_known(
+        inventory, _look(options, client, announce=announce, start=start)
+    )
     known_callers, look = mutually(options.clients, look)
     start(RefreshController(serving=live, read_pair=look, announce=announce).run(), "certificates")
     return known_callers
+
+
+def _once_settings_are_known(inventory: Inventory, look: ReadPair) -> ReadPair:
+    """Return what finds nothing before the settings are known, which say who may call."""
+
+    async def look_if_known() -> Pair | None:
+        return await look() if inventory.watches["settings"].synced else None
+
+    return look_if_known
 
 
 def _look(options: WebhookOptions, client: Client, *, announce: Announce, start: Start) -> ReadPair:

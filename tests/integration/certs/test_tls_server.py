@@ -1,7 +1,9 @@
 """A real server under real TLS keeps its connections while its certificate changes."""
 
 import asyncio
+import contextlib
 import ssl
+import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -21,6 +23,7 @@ from certs.pem import Pair, certificates, certificates_pem, fingerprint
 from certs.refresh_controller import PairFiles, RefreshController
 from certs.rotation_controller import new_key_material
 from certs.tls_server import ServingPair
+from tests.fakes.pki import Authority, Issued
 
 POLICY = IssueParameters(names=Names(dns=("localhost",)))
 NOW = datetime.now(UTC)
@@ -247,3 +250,57 @@ def test_mounted_files_are_followed_and_broken_ones_are_not(tmp_path: Path) -> N
 
     assert seen == [shown(first)] * 3 + [shown(second)]
     assert serving.ready
+
+
+def caller(issued: Issued | None) -> ssl.SSLContext:
+    """Return the context of a caller that shows what was *issued* to it, if anything."""
+    context = ssl.create_default_context(cadata=certificates_pem(CA.certificate).decode())
+    if issued is not None:
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(issued.certificate + issued.key)
+            file.flush()
+            context.load_cert_chain(file.name)
+    return context
+
+
+async def is_answered(port: int, issued: Issued | None) -> bool:
+    """Say whether a caller gets an answer; with TLS 1.3 it learns of a refusal only by reading."""
+    try:
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", port, ssl=caller(issued), server_hostname="localhost"
+        )
+    except (ssl.SSLError, ConnectionError):
+        return False
+    connection = Connection(reader, writer)
+    try:
+        return await connection.call()
+    except (ssl.SSLError, ConnectionError, asyncio.IncompleteReadError):
+        return False
+    finally:
+        with contextlib.suppress(ssl.SSLError, ConnectionError):
+            await connection.close()
+
+
+def test_client_authorities_come_and_go() -> None:
+    """While there are any, callers without a certificate of theirs get no answer."""
+    ours, theirs, demanded = Authority("ours"), Authority("theirs"), [""]
+    callers = (None, ours.issue("api-server"), theirs.issue("api-server"))
+    offered = pair()
+
+    async def scenario() -> list[list[bool]]:
+        serving = ServingPair(client_ca=lambda: demanded[-1])
+        serving.load(offered)
+        answers = []
+        async with running(serving) as port:
+            for text in ("", ours.certificate.decode(), theirs.certificate.decode(), ""):
+                demanded.append(text)
+                serving.load(offered)
+                answers.append([await is_answered(port, issued) for issued in callers])
+        return answers
+
+    assert asyncio.run(scenario()) == [
+        [True, True, True],
+        [False, True, False],
+        [False, False, True],
+        [True, True, True],
+    ]

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
@@ -243,3 +244,30 @@ def test_too_many_connections_end_at_once(monkeypatch: pytest.MonkeyPatch) -> No
             return ended, (await answer(reader))[0]
 
     assert asyncio.run(scenario()) == (True, 200)
+
+
+def test_callers_at_other_addresses_are_not_answered() -> None:
+    """Their reviews are not read; those of a connection from before the change neither."""
+    listed = [True]
+
+    async def scenario() -> tuple[int, bytes, bytes]:
+        app = admission()
+        listen = replace(LOOPBACK, admits=lambda host: host == "127.0.0.1" and listed[-1])
+        async with (
+            serve_app(app, listen, drain=1, at_once=app.at_once) as port,
+            connected(port) as (reader, writer),
+        ):
+            writer.write(WHOLE)
+            before = (await answer(reader))[0]
+            listed.append(False)
+            writer.write(WHOLE)
+            after = await asyncio.wait_for(reader.read(), 5)
+            _, anew = await taken(port, WHOLE, most=1)
+        return before, after, anew
+
+    before, after, anew = asyncio.run(scenario())
+
+    assert before == 200
+    for refused in (after, anew):
+        assert refused.startswith(b"HTTP/1.1 400")
+        assert refused.endswith(b"callers at this address are not answered")

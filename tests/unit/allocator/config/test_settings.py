@@ -128,3 +128,24 @@ def test_a_template_of_an_unknown_model_says_its_memory() -> None:
     (offer,) = template_kinds(settings_of(text).node_templates)
 
     assert (offer.model, offer.memory) == ("Z9", 500000)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('reviewSources: ["10.0.0.0/8", "x"]', 'reviewSources[1] "x" is not an address'),
+        ('reviewSources: "10.0.0.0/8"', "Expected `array`"),
+        ("reviewSources: [1]", "Expected `str`"),
+        (f"reviewSources: [{', '.join(['10.0.0.1'] * 65)}]", "length <= 64"),
+        ("reviewClientCA: x", "reviewClientCA is not accepted: it is not one or more"),
+        ("reviewClientCA: [x]", "Expected `str`"),
+        (f"reviewClientCA: {'x' * 65_537}", "length <= 65536"),
+        ("reviewClientCa: x", "unknown field `reviewClientCa`"),
+    ],
+)
+def test_callers_of_hooks_that_nobody_can_be(text: str, told: str) -> None:
+    """With any of these in force, no pod of a labelled namespace could be created."""
+    with pytest.raises(SettingsError) as refused:
+        load_settings(text)
+
+    assert told in str(refused.value)
