@@ -59,6 +59,7 @@ class World(FakeApiClient):
     forged: set[str] = field(default_factory=set)  # uids of pods whose annotations a tenant wrote
     past: Past = field(default_factory=Past)
     write: Write | None = None  # that is being carried out
+    replaces: bool = False  # whether reviews replace what an unbound pod has on another node
     committed: Callable[["World", Json, Json], None] = lambda _world, _old, _new: None
 
     async def call(self, act: Callable[[], bytes]) -> bytes:
@@ -220,6 +221,8 @@ class World(FakeApiClient):
         self._keep(new)
         self.committed(self, old, new)
         self.past.written(old, new, self.bound(name))
+        if self.replaces:
+            self.past.replaced(old, new, living=self.living())
         return orjson.dumps(new)
 
     def step(self, ticket: Ticket, *, faults: bool) -> None:
@@ -262,6 +265,10 @@ class World(FakeApiClient):
             for pod in self.pods.values()
             if pod["spec"].get("nodeName") == name and not over(pod)
         ]
+
+    def living(self) -> set[str]:
+        """Return the uids of the pods that have not ended."""
+        return {pod["metadata"]["uid"] for pod in self.pods.values() if not over(pod)}
 
     def decoded(self, name: str) -> DecodedGpuNode:
         """Read a GPUNode as it is now; objects are replaced, never edited."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -32,8 +32,8 @@ class Past:
     """Pods that lost what they had to others' faults, and versions by when they first stood.
 
     ``excused`` may be bound without an entry, ``bereft`` may run without one, both until they are
-    entered again. ``displaced`` lost an entry with its ledger at any time, ``exchanged`` had it
-    changed, so their annotations may tell of the earlier one.
+    entered again. ``displaced`` lost an entry at any time, with its ledger or to a bind elsewhere,
+    ``exchanged`` had it changed, so their annotations may tell of the earlier one.
     """
 
     excused: set[Place] = field(default_factory=set)
@@ -91,6 +91,14 @@ class Past:
         if not old["status"].get("inventory"):  # shut: nothing else is promised what still runs
             gone = uids(old) - uids(new) - set(bound)
             self.bereft |= {(name, uid) for uid in gone}
+
+    def replaced(self, old: Json, new: Json, *, living: Collection[str]) -> None:
+        """Note who lost an entry while *living*: a Binding that was let pass may land after it."""
+        name = new["metadata"]["name"]
+        gone = (uids(old) - uids(new)).intersection(living)
+        self.excused |= {(name, uid) for uid in gone}
+        self.displaced |= {(name, uid) for uid in gone}
+        self.reached["replaced"] += len(gone)
 
 
 def versions(found: Json) -> tuple[object, object]:

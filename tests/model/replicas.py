@@ -28,6 +28,7 @@ from tests.model.watches import Feed, Seen, as_it_is
 from webhook.admission.context import AdmissionContext
 from webhook.binding.binding_server import BindingHandler
 from webhook.binding.commit_client import LateError
+from webhook.binding.decide import MOST_PROMISES
 from webhook.binding.late_commit_controller import Caches, LateCommitController
 
 SKEW = 5.0  # seconds by which a replica's clock may be wrong
@@ -57,6 +58,7 @@ class Fault:
     pods: type[Pods] = Pods  # what the duties know of pods
     late: type[LateCommitController] = LateCommitController
     upkeep: type[GpuNodeController] = GpuNodeController
+    most_entries: int = MOST_PROMISES  # of an unbound pod; 1 where two nodes must do for three
 
 
 @dataclass(slots=True)
@@ -120,6 +122,7 @@ def replica(world: World, wiring: Wiring, fault: Fault, *, around: AdmissionCont
         cached_ledger=inventory.ledger,
         is_current=inventory.is_current,
         clock=clock,
+        most_entries=fault.most_entries,
     )
     return Replica(
         binder=binder,

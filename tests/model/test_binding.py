@@ -86,7 +86,8 @@ def scheduled(seeds: Sequence[int], wiring: Wiring, fault: Fault = FAULTLESS) ->
         loop: Any = asyncio.get_running_loop()
         for seed in seeds:
             rng = random.Random(seed)  # noqa: S311 -- a schedule that can be repeated
-            run = Run(World(rng=rng, loop=loop), wiring, fault)
+            world = World(rng=rng, loop=loop, replaces=fault.most_entries == 1)
+            run = Run(world, wiring, fault)
             try:
                 await go(run)
             except Exception as error:
@@ -171,6 +172,18 @@ def test_every_pod_is_promised_once(reaching: Callable[[Mapping[str, int]], None
 
     assert reached["landed"] > SCHEDULES  # far from every schedule ends in refusals
     assert not [what for what in REACHED if not reached[what]]
+
+
+@PATIENT
+def test_the_oldest_entry_of_an_unbound_pod_is_replaced() -> None:
+    """As a third bind does it, by every second one: whose Binding lands all the same starts late.
+
+    Everything else holds as ever, so it starts on GPUs that nobody else has.
+    """
+    reached = scheduled(SEEDS[::4], honest, Fault(most_entries=1))
+
+    assert reached["landed"] > SCHEDULES // 4
+    assert reached["replaced"]
 
 
 @PATIENT

@@ -88,6 +88,7 @@ class BindingHandler:
     assumed_pods: AssumedPods = field(default_factory=AssumedPods)  # pods being bound
     clock: Clock = SYSTEM
     patience: float = PATIENCE
+    most_entries: int = MOST_PROMISES  # of one pod that is not bound yet
     _queues: CommitQueues = field(init=False)
 
     def __post_init__(self) -> None:
@@ -178,7 +179,7 @@ class BindingHandler:
         if bind.bound.request.dry_run:
             return await self._queues.preview(bind, context)
         elsewhere = self.nodes_with_entry(bind.live.uid) - {bind.bound.node}
-        if len(elsewhere) >= MOST_PROMISES:  # so far as a cache can say
+        if len(elsewhere) >= self.most_entries:  # so far as a cache can say
             why_not = await self._replace_oldest(bind, context, elsewhere)
             if why_not is not None:
                 return why_not
@@ -192,8 +193,9 @@ class BindingHandler:
         Only a pod that the node has something for loses one. As in a removal by age, the pod is
         read after the ledgers, and whatever happens to a ledger in between fails the removal.
         """
-        ledgers = await asyncio.gather(*map(self._queues.read_ledger, elsewhere))
-        surplus = surplus_ledgers(bind.live.uid, [one for one in ledgers if one is not None])
+        ledgers = [await self._queues.read_ledger(node) for node in sorted(elsewhere)]
+        known = [ledger for ledger in ledgers if ledger is not None]
+        surplus = surplus_ledgers(bind.live.uid, known, self.most_entries)
         if not surplus:
             return None
         outcome = await self._queues.preview(bind, context)

@@ -144,16 +144,19 @@ def _bind_request(
     )
 
 
-def surplus_ledgers(uid: str, elsewhere: Iterable[Ledger]) -> Sequence[Ledger]:
+def surplus_ledgers(
+    uid: str, elsewhere: Iterable[Ledger], most: int = MOST_PROMISES
+) -> Sequence[Ledger]:
     """Return the ledgers that must lose their entry of pod *uid* before it gets another one.
 
-    All of *elsewhere* are of other nodes. The oldest entries go first, whoever asked for them: if
-    forged reviews made them, the pod is not shut out (docs/design.md, commit rule 3).
+    It has *most* at most then. All of *elsewhere* are of other nodes. The oldest entries go first,
+    whoever asked for them: if forged reviews made them, the pod is not shut out (docs/design.md,
+    commit rule 3).
     """
     entries = {ledger.name: entry for ledger in elsewhere if (entry := ledger.entry(uid))}
     having = [ledger for ledger in elsewhere if ledger.name in entries]
     having.sort(key=lambda ledger: (entries[ledger.name].since, ledger.name))
-    return having[: max(0, len(having) - MOST_PROMISES + 1)]
+    return having[: max(0, len(having) - most + 1)]
 
 
 def pending_refusal(node: str) -> Refusal:
