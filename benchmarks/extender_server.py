@@ -20,6 +20,7 @@ from starlette.applications import Starlette
 
 from allocator.catalog.boards import MODELS
 from allocator.catalog.vocabularies import VOCABULARIES
+from allocator.cli.http_server import App, Listen
 from allocator.config.settings import DEFAULTS
 from allocator.extender.filter import FilterContext
 from allocator.extender.index import Index, IndexBuilder
@@ -33,7 +34,7 @@ from allocator.placement.choose import PlacementPolicy
 from webhook.binding.scheduler_pod import unbound_pod
 from webhook.serve import extender_routes
 from webhook.serve.extender_verbs import Extender
-from webhook.serve.http import App, AtOnce, Listen, serve_app
+from webhook.serve.http import AtOnce, serve_app
 
 HOST: Final = "127.0.0.1"
 SWAP_SECONDS: Final = 0.1
@@ -177,8 +178,9 @@ async def run(kind: ExtenderKind, count: int) -> None:
             found = our_extender(changing)
             answers, rest = extender_routes.immediate_answers(found), extender_routes.app(found)
             tasks = [group.create_task(changing.run())]
-        listen = Listen(host=HOST, port=0, largest=extender_routes.LARGEST_AT_ONCE)
-        async with serve_app(rest, listen, at_once=answers.get) as port:
+        listen = Listen(HOST, 0)
+        most = extender_routes.LARGEST_AT_ONCE
+        async with serve_app(rest, listen, at_once=answers.get, largest=most) as port:
             sys.stdout.buffer.write(orjson.dumps({"port": port}, option=orjson.OPT_APPEND_NEWLINE))
             sys.stdout.buffer.flush()
             await asyncio.to_thread(sys.stdin.buffer.read)

@@ -18,6 +18,7 @@ from typing import Final
 import orjson
 import uvloop
 
+from allocator.cli.http_server import App, Listen, Receive, Scope, Send
 from allocator.config.fleet_file import load_fleet
 from allocator.config.settings import DEFAULTS
 from allocator.model.gpu import Node, Snapshot
@@ -29,7 +30,7 @@ from certs.tls_server import ServingPair
 from webhook.admission.audit_log import AuditLog
 from webhook.admission.context import AdmissionContext
 from webhook.serve.admission import AdmissionApp, AdmissionView, PodHandler
-from webhook.serve.http import AnswerOf, App, Listen, Receive, Reviews, Scope, Send, serve_app
+from webhook.serve.http import AnswerOf, Reviews, serve_app
 from webhook.serve.metrics import WebhookMetrics
 
 HOST: Final = "127.0.0.1"

@@ -1,4 +1,4 @@
-"""Issues CA and serving certificates."""
+"""Issues certificates of authorities, servers and clients."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -85,14 +85,41 @@ def leaf(issuer: Credential, parameters: IssueParameters, material: KeyMaterial)
         *(x509.DNSName(name) for name in parameters.names.dns),
         *(x509.IPAddress(address) for address in parameters.names.addresses),
     ]
+    builder = _builder(material, start=material.now - parameters.lifetimes.skew, end=end)
+    builder = builder.subject_name(_common_name(parameters.names.dns[0][:64]))
+    builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+    return _end_entity(issuer, builder, material, usage=ExtendedKeyUsageOID.SERVER_AUTH)
+
+
+def client(
+    issuer: Credential, name: str, material: KeyMaterial, *, lifetimes: Lifetimes = DEFAULT
+) -> Credential:
+    """Issue a certificate by which a caller called *name* is known, for as long as *issuer* lives.
+
+    It serves nobody, as a serving certificate makes nobody known.
+    """
+    builder = _builder(
+        material,
+        start=material.now - lifetimes.skew,
+        end=issuer.certificate.not_valid_after_utc,
+    )
+    builder = builder.subject_name(_common_name(name))
+    return _end_entity(issuer, builder, material, usage=ExtendedKeyUsageOID.CLIENT_AUTH)
+
+
+def _end_entity(
+    issuer: Credential,
+    builder: x509.CertificateBuilder,
+    material: KeyMaterial,
+    *,
+    usage: x509.ObjectIdentifier,
+) -> Credential:
+    """Sign what signs nothing itself."""
     unsigned = (
-        _builder(material, start=material.now - parameters.lifetimes.skew, end=end)
-        .subject_name(_common_name(parameters.names.dns[0][:64]))
-        .issuer_name(issuer.certificate.subject)
+        builder.issuer_name(issuer.certificate.subject)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
         .add_extension(_authority_key_id(issuer.certificate), critical=False)
     )
     return Credential(certificate=unsigned.sign(issuer.key, hashes.SHA256()), key=material.key)

@@ -86,6 +86,9 @@ class OwnSecret:
     rotation: RotationController
     leading: Callable[[], bool]
     announce: Announce
+    # The authorities that sign or will, PEM, when the pair was read last. Who holds a client
+    # certificate of an older one does not know the authority of our leaf either.
+    signing: bytes = field(default=b"", init=False)
 
     async def __call__(self) -> Pair | None:
         """Advance the rotation while possible, then read the pair; raises :class:`KubeError`.
@@ -102,7 +105,12 @@ class OwnSecret:
 
     async def _stored_pair(self) -> Pair | None:
         stored = await self.rotation.secrets.read()
-        return decode_secret(stored.data, stored.annotations).leaf if stored else None
+        if stored is None:
+            return None
+        secret = decode_secret(stored.data, stored.annotations)
+        signing = (each.certificate for each in (secret.signing, secret.next) if each is not None)
+        self.signing = certificates_pem(*signing)
+        return secret.leaf
 
     async def _try_to_advance(self, may_write: Callable[[], bool]) -> None:
         try:

@@ -22,10 +22,15 @@ from certs.pem import Pair, certificates, fingerprint
 from kube.clock import SYSTEM
 
 
-def server_context() -> ssl.SSLContext:
-    """Return a server's context without a certificate: TLS 1.2 at least, 1.3 where possible."""
+def server_context(*, mutual: bool = False) -> ssl.SSLContext:
+    """Return a server's context without a certificate: TLS 1.2 at least, 1.3 where possible.
+
+    A *mutual* one wants a certificate of its callers too.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if mutual:
+        context.verify_mode = ssl.CERT_REQUIRED
     return context
 
 
@@ -33,32 +38,31 @@ def server_context() -> ssl.SSLContext:
 class _Loaded:
     context: ssl.SSLContext
     text: bytes  # of the certificate and its chain, PEM
-    leaf: x509.Certificate
     client_ca: str  # that callers must show a certificate of, PEM; empty: they show none
+    leaf: x509.Certificate
 
 
 class ServingPair:
     """The pair that handshakes use; replaced as a whole, never changed.
 
-    The server gets ``context`` once and keeps it; until a pair is loaded, handshakes fail. *build*
-    makes that context and the one of each pair, so its settings, such as the client CAs, apply to
-    all of them. *client_ca* returns further client CAs, which may change, as PEM: while there are
-    any, callers must show a certificate of theirs.
+    The server gets ``context`` once and keeps it; until a pair is loaded, handshakes fail.
+    *client_ca* returns client CAs, which may change, as PEM: while there are any, callers must show
+    a certificate of theirs. A *mutual* one serves nobody while there are none.
     """
 
     def __init__(
         self,
         *,
         now: Callable[[], datetime] = SYSTEM.wall,
-        build: Callable[[], ssl.SSLContext] = server_context,
         client_ca: Callable[[], str] = lambda: "",
+        mutual: bool = False,
     ) -> None:
         """Start without a pair."""
         self._now = now
-        self._build = build
         self._client_ca = client_ca
+        self._mutual = mutual
         self._loaded: _Loaded | None = None
-        self.context = build()
+        self.context = server_context(mutual=mutual)
         self.context.sni_callback = self._switch_context
 
     def load(self, pair: Pair) -> tuple[PairFinding, ...]:
@@ -76,7 +80,9 @@ class ServingPair:
         loaded = self._loaded
         if loaded and (loaded.text, loaded.client_ca) == (pair.certificate, client_ca):
             return pair_findings
-        context = self._build()
+        if self._mutual and not certificates(client_ca.encode()):
+            return (PairFinding(PairFault.UNREADABLE, "callers have no authority, in PEM"),)
+        context = server_context(mutual=self._mutual or bool(client_ca))
         try:
             if client_ca:
                 context.load_verify_locations(cadata=client_ca)
@@ -88,9 +94,9 @@ class ServingPair:
                 PairFinding(PairFault.UNREADABLE, f"OpenSSL rejects the pair: {error.reason}"),
             )
         leaf = certificates(pair.certificate)[0]
-        self._loaded = _Loaded(context, pair.certificate, leaf, client_ca)
+        self._loaded = _Loaded(context, pair.certificate, client_ca, leaf)
         # A handshake that changes its context keeps what the first one demands of callers.
-        self.context.verify_mode = ssl.CERT_REQUIRED if client_ca else self._build().verify_mode
+        self.context.verify_mode = context.verify_mode
         return pair_findings
 
     @property

@@ -33,12 +33,13 @@ from agent.region.library_files import Absent, Installed, install_from, install_
 from agent.region.region_files import RegionFiles
 from agent.serve.device_plugin import DevicePluginService, Paths, PluginServices
 from agent.serve.handover import close_left_open, hand_over
-from agent.serve.http import HttpAnswers, serve_http
 from agent.serve.monitor_view import Evictor, MonitorView
 from agent.serve.node_events import REPORTER, NodeEvents
 from agent.serve.options import AgentOptions, DriverKind, boot_of, nvml_driver, simulated_driver
 from agent.serve.withdrawal_controller import INTERVAL, WithdrawalController
+from allocator.cli.http_server import serve
 from allocator.cli.process import Start, background, stop_event
+from allocator.cli.status_server import STATUS_LIMITS, status_app
 from allocator.model.request import Mode
 from allocator.model.units import NO_MEMORY
 from kube.client import Client, version
@@ -237,10 +238,8 @@ async def run(options: AgentOptions) -> None:
             async with background() as start:
                 agent = Agent(options, client, parts)
                 agent.begin(start)
-                answers = HttpAnswers(
-                    ready=agent.not_ready_reason, metrics=parts.metrics.exposition
-                )
-                async with serve_http(answers, options.listen) as port:
+                answers = status_app(agent.not_ready_reason, parts.metrics.exposition)
+                async with serve(answers, options.listen, limits=STATUS_LIMITS, drain=2) as port:
                     log.info("serving", port=port, version=parts.version, node=options.node)
                     await stop.wait()
                     if not options.withdraw:

@@ -13,8 +13,8 @@ from agent.node import paths_cli
 from agent.region.library_files import FOLDER
 from agent.serve import agent as app
 from agent.serve import options as agent_options
-from agent.serve.http import ListenAddress
 from agent.serve.options import DriverKind, FleetError, nvml_driver
+from allocator.cli.http_server import Listen
 from allocator.cli.options import (
     ADDRESS,
     HostPort,
@@ -113,7 +113,7 @@ def agent(
         access=access(kubeconfig, context),
         node=node,
         namespace=namespace,
-        listen=ListenAddress(*metrics),
+        listen=Listen(*metrics),
         driver=DriverKind(driver),
         fleet=fleet,
         root=root,

@@ -14,8 +14,8 @@ from agent.health.xid import XidPolicy
 from agent.node.paths_cli import KUBELET
 from agent.nvml.driver import NvmlDriver
 from agent.region.library_files import FOLDER
-from agent.serve.http import ListenAddress
 from allocator.catalog.injection import HOST_ROOT
+from allocator.cli.http_server import Listen
 from allocator.model.problem import Rejected
 from kube.config import Access
 
@@ -68,7 +68,7 @@ class AgentOptions:
     access: Access
     node: str  # name of our Node
     namespace: str  # of our settings
-    listen: ListenAddress
+    listen: Listen
     driver: DriverKind = DriverKind.NVML
     fleet: Path = FLEET  # file with the simulated GPUs
     root: Path = Path("/")  # of the node; all of its paths but kubelet's are below it

@@ -21,7 +21,7 @@ from allocator.config.document import (
 from allocator.config.pod_templates import ACCEPTED, VOLCANO, TemplateSite, template_sites
 from allocator.model.problem import Loaded, Problem, Rejected
 from allocator.model.untrusted import quote
-from allocator.request.quantity import canonical, parse
+from allocator.request.quantity import canonical, parse, parse_plain
 
 Json = dict[str, Any]
 P = TypeVar("P")
@@ -114,6 +114,9 @@ def _amount(value: object) -> object:
     """Return *value* in canonical form where that is a plain number; others are kept."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return value
+    digits = parse_plain(value) if isinstance(value, str) else None
+    if digits is not None:
+        return canonical(digits)
     quantity = parse(str(value))
     plain = quantity is not None and not quantity.fraction and not quantity.unit
     return canonical(int(quantity.value)) if quantity is not None and plain else str(value)

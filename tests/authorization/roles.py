@@ -133,11 +133,23 @@ WEBHOOKS_ROLES: Final = (
         bind clusterroles vgpu-webhook
         """,
     ),
-    *roles(WEBHOOK, (), "create pods/binding team/waiting", installed="extender"),
+    *roles(
+        WEBHOOK,
+        (),
+        f"""
+        create pods/binding team/waiting
+        get,patch secrets {NAMESPACE}/vgpu-extender-client
+        """,
+        installed="extender",
+    ),
     *roles(
         WEBHOOK,
         (RBAC,),
-        "create bindings team/\nupdate pods/status team/bound",
+        f"""
+        create bindings team/
+        update pods/status team/bound
+        delete secrets {NAMESPACE}/vgpu-extender-client
+        """,
         installed="extender",
     ),
 )

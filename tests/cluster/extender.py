@@ -38,7 +38,9 @@ def apply(site: Installation, name: str) -> None:
     """Grant what a manifest of the component grants."""
     text = (MANIFESTS / "components" / "extender" / name).read_text()
     for document in yaml.safe_load_all(text):
-        place = f"/apis/rbac.authorization.k8s.io/v1/{document['kind'].lower()}s"
+        namespace = document["metadata"].get("namespace")
+        inside = f"namespaces/{namespace}/" if namespace else ""
+        place = f"/apis/rbac.authorization.k8s.io/v1/{inside}{document['kind'].lower()}s"
         site.api.create(place, document)
 
 

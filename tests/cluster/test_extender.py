@@ -1,8 +1,10 @@
 """A real kube-scheduler that asks us about nodes: it binds where GPUs fit, at the first attempt."""
 
+import base64
 import contextlib
 import http.client
 import json
+import ssl
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -12,13 +14,11 @@ from allocator.ledger.decode import decode
 from allocator.model.request import Mode
 from tests.builders.model import A30, T4, nodes_of
 from tests.builders.pods import GPU_MEM, MEMORY, NUMBER, container, pod
-from tests.cluster.api import Json, wait_for
+from tests.cluster.api import ApiError, Json, wait_for
 from tests.cluster.extender import WITHIN, add_extender, apply, asked, extender
-from tests.cluster.installation import (
-    GPU_NODES,
-    Installation,
-)
+from tests.cluster.installation import GPU_NODES, SYSTEM, Installation
 from tests.cluster.scheduler import bound, half, kube_scheduler, refusals
+from webhook.serve.certificates import CLIENT_SECRET
 
 
 @pytest.fixture(scope="module")
@@ -114,11 +114,24 @@ def test_gpushares_own_configuration_works(
     assert [grant.memory for grant in entry.containers[0].grants] == [2048]
 
 
-def test_off_loopback_it_speaks_tls(site: Installation, programs: Mapping[str, Path]) -> None:
-    """With admission's certificate, which the scheduler verifies by the bundle of our hooks."""
+CLIENT = f"/api/v1/namespaces/{SYSTEM}/secrets/{CLIENT_SECRET}"
+
+
+def test_off_loopback_only_schedulers_are_heard(
+    site: Installation, programs: Mapping[str, Path]
+) -> None:
+    """The Secret that we keep has all that a scheduler needs; nobody else is answered anything."""
     _, port = add_extender(site, "0.0.0.0")  # noqa: S104 -- all there are: one machine's
-    (bundle,) = site.bundles()
-    verified = {"serverName": "127.0.0.1", "caData": bundle}
+    held = wait_for(lambda: kept_client(site), within=WITHIN)
+    verified = {
+        "serverName": "127.0.0.1",
+        "caData": held["ca.crt"],
+        "certData": held["tls.crt"],
+        "keyData": held["tls.key"],
+    }
+    for verb in ("filter", "prioritize", "preempt", "bind"):
+        with pytest.raises(OSError, match=r"certificate required|reset|EOF|closed"):
+            forge(port, verb, held["ca.crt"])
     scheduler = kube_scheduler(
         programs["kube-scheduler"],
         site.plane,
@@ -136,6 +149,24 @@ def test_off_loopback_it_speaks_tls(site: Installation, programs: Mapping[str, P
         wait_for(lambda: bound(site, team), within=WITHIN)
     finally:
         scheduler.stop()
+
+
+def kept_client(site: Installation) -> Json:
+    """Return what is in the Secret for schedulers, in base64; nothing until it is there."""
+    try:
+        held: Json = site.api.get(CLIENT)["data"]
+    except ApiError:
+        return {}
+    return held
+
+
+def forge(port: int, verb: str, bundle: str) -> None:
+    """Ask over TLS, verified but without a certificate of one's own."""
+    context = ssl.create_default_context(cadata=base64.b64decode(bundle).decode())
+    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=5, context=context)
+    with contextlib.closing(connection):
+        connection.request("POST", f"/extender/{verb}", b"{}")
+        connection.getresponse()
 
 
 def test_a_bind_must_be_enabled(site: Installation) -> None:

@@ -13,9 +13,9 @@ import pytest
 
 from agent.deviceplugin.entry_client import EntryClient
 from agent.serve.agent import Agent, AgentParts
-from agent.serve.http import ListenAddress
 from agent.serve.options import AgentOptions, DriverKind
 from agent.share import NotYetError, Owner
+from allocator.cli.http_server import Listen
 from allocator.cli.process import background
 from allocator.ledger.ledger import Ledger, parse_ledger
 from kube.client import Client
@@ -50,7 +50,7 @@ class Node:
             access=from_kubeconfig((self.kubeconfig,)),
             node="sim-1",
             namespace="vgpu-admission-system",
-            listen=ListenAddress("127.0.0.1", self.port),
+            listen=Listen("127.0.0.1", self.port),
             driver=DriverKind.SIMULATED,
             fleet=MANIFESTS / "components/simulated/fleet.yaml",
             root=self.root,

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from allocator.catalog.injection import Column
-from allocator.catalog.vocabularies import Vocabulary
 from allocator.model.decision import Finding, Reason, findings_of
+from allocator.request.resource_names import resource_names
 from webhook.admission import tenant_checks
 from webhook.admission.containers import ContainerRef, container_refs_of
 from webhook.admission.context import AdmissionContext
@@ -55,10 +55,5 @@ def _findings(
 
 def _asks(container: Container, context: AdmissionContext) -> bool:
     """Say whether *container* names a resource of any vocabulary."""
-    resources = container.resources
-    named = {**(resources.limits or {}), **(resources.requests or {})} if resources else {}
-    return any(_is_ours(name, vocabulary) for name in named for vocabulary in context.vocabularies)
-
-
-def _is_ours(name: str, vocabulary: Vocabulary) -> bool:
-    return name in vocabulary.resources or name.startswith(vocabulary.prefixes)
+    resources, names = container.resources, resource_names(context.vocabularies)
+    return resources is not None and bool(names.own_amounts(resources.limits, resources.requests))

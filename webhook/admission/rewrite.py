@@ -1,5 +1,6 @@
 """The rewritten pod: what a request adds to each container, and findings that forbid it."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -55,11 +56,15 @@ def blind(container: ContainerRef, pod: Pod) -> ContainerIntent | None:
     return ContainerIntent(kind=container.kind, index=container.index, env=_VOID_ENV)
 
 
+# What is zero or less whatever follows: a pod may name thousands of such amounts.
+_NOTHING: Final = re.compile(r"-|[+]?[0.]*+(?![1-9])")
+
+
 def _uses_other_plugin(container: ContainerRef) -> bool:
     """Say whether another device plugin gives the container a GPU."""
     resources = container.container.resources
     for name, text in ((resources.limits if resources is not None else None) or {}).items():
-        if name.startswith(OTHER_PLUGINS):
+        if name.startswith(OTHER_PLUGINS) and not _NOTHING.match(str(text)):
             amount = parse(text)
             if amount is not None and amount.value > 0:
                 return True

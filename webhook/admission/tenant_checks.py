@@ -58,6 +58,11 @@ _DEVICE_LISTS: Final = frozenset(
 
 
 def annotations(pod: Pod) -> Iterator[Finding]:
+    """Find annotations that only others may write, at most ``MOST_FINDINGS``."""
+    return islice(_reserved_annotations(pod), MOST_FINDINGS)
+
+
+def _reserved_annotations(pod: Pod) -> Iterator[Finding]:
     """Find annotations that only a scheduler, a device plugin or vgpu-admission may write."""
     compared = 0
     for key in pod.metadata.annotations or ():
@@ -116,6 +121,11 @@ def library(request: PodRequest, column: Column) -> Iterator[Finding]:
 
 
 def volumes(pod: Pod, host_root: str) -> Iterator[Finding]:
+    """Find volumes that must not be there, at most ``MOST_FINDINGS``."""
+    return islice(_exposing_volumes(pod, host_root), MOST_FINDINGS)
+
+
+def _exposing_volumes(pod: Pod, host_root: str) -> Iterator[Finding]:
     """Find volumes that expose devices or the node's *host_root*, or have a reserved name."""
     entries = {entry["name"]: entry for entry in library_volumes(host_root)}
     for number, volume in enumerate(pod.spec.volumes or ()):

@@ -15,11 +15,13 @@ from allocator.request.pod_fields import (
     NodeNameSpec,
     OwnerKind,
     PodPhase,
+    Resources,
     SpecContainer,
 )
 
 MOST_CONTAINERS: Final = 512
-MOST_ENTRIES: Final = 4096  # variables or mounts of one container, volumes of one pod
+MOST_ENTRIES: Final = 4096  # variables or mounts of one container, volumes or annotations of a pod
+MOST_RESOURCES: Final = 64  # that one container names; each is looked at several times
 
 
 class EnvFrom(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -40,9 +42,20 @@ class SecurityContext(msgspec.Struct, frozen=True, rename="camel", gc=False):
     privileged: bool | None = None
 
 
+Amounts = Annotated[dict[str, str | int], msgspec.Meta(max_length=MOST_RESOURCES)]
+
+
+class BoundedResources(Resources, frozen=True, gc=False):
+    """What a container may use at most, and what it asks to be scheduled for."""
+
+    limits: Amounts | None = None
+    requests: Amounts | None = None
+
+
 class Container(SpecContainer, frozen=True, rename="camel", gc=False):
     """A container of any kind."""
 
+    resources: BoundedResources | None = None
     env: Annotated[tuple[EnvVar, ...], msgspec.Meta(max_length=MOST_ENTRIES)] | None = None
     env_from: tuple[EnvFrom, ...] | None = None
     volume_mounts: (
@@ -99,7 +112,7 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
     generate_name: str | None = None
     uid: str | None = None
     namespace: str | None = None
-    annotations: dict[str, str] | None = None
+    annotations: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_ENTRIES)] | None = None
     owner_references: tuple[OwnerReference, ...] | None = None
 
 

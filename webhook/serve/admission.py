@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 import structlog
 
+from allocator.cli.http_server import CLOSE, App, Receive, Scope, Send
 from webhook.admission import ephemeral_containers
 from webhook.admission.audit_record import DecisionContext, audit, confirmation_record, record
 from webhook.admission.context import AdmissionContext
@@ -33,7 +34,7 @@ from webhook.review.admission_review import (
 )
 from webhook.review.json_patch import operations
 from webhook.review.pod_schema import Pod
-from webhook.serve.http import App, AtOnce, Receive, Scope, Send
+from webhook.serve.http import AtOnce
 from webhook.serve.metrics import WebhookMetrics
 from webhook.workload.workload_server import WorkloadHandler
 
@@ -330,9 +331,9 @@ def _check_size(body: bytes) -> bytes:
 
 
 async def _not_found(scope: Scope, _: Receive, send: Send) -> None:
-    """Answer without reading what was sent."""
+    """Answer without reading what was sent; a stranger keeps no connection."""
     if scope["type"] == "http":
-        await _reply(send, 404, b"not found\n")
+        await _reply(send, 404, b"not found\n", CLOSE)
 
 
 async def _reply(send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:

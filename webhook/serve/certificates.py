@@ -1,12 +1,21 @@
 """Certificates and paths of an installation: what they are called, and who keeps them."""
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Final
 
+import structlog
+
 from certs.api_client import ApiRegistrations, ApiReplicas, ApiSecret
 from certs.ca_bundle import WebhookKind, WebhookTarget
+from certs.check import PairFinding
+from certs.client_controller import ClientController
 from certs.issue import IssueParameters, Names, service_names
+from certs.pem import Pair
+from certs.refresh_controller import ReadPair
 from certs.rotation_controller import RotationController
+from certs.tls_server import ServingPair
 from kube.client import Client
 from kube.leases import Election
 from webhook.caller.hook_paths import HookPaths
@@ -15,6 +24,7 @@ from webhook.caller.path_controller import PathController
 NAME: Final = "vgpu-admission"
 SERVICE: Final = "vgpu-webhook"
 SECRET: Final = "vgpu-webhook-certificates"  # noqa: S105 -- the name of an object
+CLIENT_SECRET: Final = "vgpu-extender-client"  # noqa: S105 -- the name of an object
 PATHS_SECRET: Final = "vgpu-webhook-paths"  # noqa: S105 -- the name of an object
 TARGETS: Final = (
     WebhookTarget(WebhookKind.MUTATING, NAME),
@@ -22,6 +32,7 @@ TARGETS: Final = (
 )
 
 
+log = structlog.get_logger(__name__)
 REPLICAS: Final = "app.kubernetes.io/component=webhook"  # labels of the pods behind the Service
 
 
@@ -40,6 +51,47 @@ def certificates(
         parameters=IssueParameters(names=_add_names(own, names)),
         replicas=ApiReplicas(client=client, namespace=namespace, labels=REPLICAS, own=pod),
     )
+
+
+def client_certificate(client: Client, namespace: str) -> ClientController:
+    """Return what keeps the certificate by which schedulers are known to the extender."""
+    return ClientController(
+        source=ApiSecret(client=client, namespace=namespace, name=SECRET),
+        target=ApiSecret(client=client, namespace=namespace, name=CLIENT_SECRET),
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class MutualPair:
+    """Reads admission's pair, and serves it to callers whom *authorities* vouch for, too."""
+
+    read_pair: ReadPair
+    authorities: Callable[[], bytes]  # PEM; raises ``OSError``
+    serving: ServingPair = field(init=False)
+    _reported: tuple[PairFinding, ...] = field(default=(), init=False)
+
+    def __post_init__(self) -> None:
+        self.serving = ServingPair(
+            client_ca=lambda: self.authorities().decode("ascii", errors="replace"), mutual=True
+        )
+
+    async def __call__(self) -> Pair | None:
+        """Return the pair; raises what ``read_pair`` does."""
+        pair = await self.read_pair()
+        if pair is not None:
+            self._load(pair)
+        return pair
+
+    def _load(self, pair: Pair) -> None:
+        try:
+            pair_findings = self.serving.load(pair)
+        except OSError as error:
+            log.warning("authorities of the extender's callers not read", why=str(error))
+            return
+        if pair_findings != self._reported:
+            self._reported = pair_findings
+            for finding in pair_findings:
+                log.warning("extender keeps its previous certificate", finding=str(finding))
 
 
 def hook_paths(

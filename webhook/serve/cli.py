@@ -9,6 +9,7 @@ from typing import TypeVar
 import click
 
 from allocator.cli.files import Streams
+from allocator.cli.http_server import Listen
 from allocator.cli.options import (
     ADDRESS,
     HostPort,
@@ -20,6 +21,7 @@ from allocator.cli.options import (
     operator_access,
     run_to_end,
 )
+from certs.pem import certificates as certificates_in
 from certs.refresh_controller import PairSource
 from certs.rotation_controller import NoSecretError, rotate, status
 from certs.rotation_policy import Rotation
@@ -34,7 +36,7 @@ from webhook.serve import webhook as app
 from webhook.serve.admission import MOST
 from webhook.serve.certificates import certificates
 from webhook.serve.extender import loopback
-from webhook.serve.http import Listen, identity
+from webhook.serve.http import identity
 
 T = TypeVar("T")
 FILE_HELP = "manifest, folder, or - for standard input; repeatable"
@@ -61,13 +63,14 @@ FILE_HELP = "manifest, folder, or - for standard input; repeatable"
 @click.option(
     "--extender",
     type=ADDRESS,
-    help="address of the scheduler extender, off by default; plain HTTP on loopback",
+    help="address of the scheduler extender, off by default; plain HTTP on loopback, elsewhere for"
+    " schedulers with a certificate only",
 )
 @click.option(
     "--extender-clients",
     "clients",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="CA certificates; a scheduler must present a certificate of one of them",
+    help="CA certificates, instead of our own; a scheduler must present a certificate of one",
 )
 @click.option(
     "--name",
@@ -101,6 +104,8 @@ def webhook(
     namespace: str,
 ) -> None:
     """Serve the admission webhooks."""
+    if fault := _extender_fault(extender, clients, PairSource(source)):
+        raise click.UsageError(fault)
     log_lines()
     options = app.WebhookOptions(
         access=access(kubeconfig, context),
@@ -117,6 +122,21 @@ def webhook(
         clients=clients,
     )
     run_to_end(app.run(options))
+
+
+def _extender_fault(address: HostPort | None, clients: Path | None, source: PairSource) -> str:
+    """Return why the extender could not know its callers; empty where it can or need not."""
+    if clients is not None and not certificates_in(clients.read_bytes()):
+        return f"--extender-clients: {clients} holds no CA certificate in PEM"
+    if address is None or clients is not None or loopback(address.host):
+        return ""
+    if source is PairSource.SECRET:
+        return ""
+    return (
+        f"--extender: {address.host} is not a loopback address, so schedulers need certificates,"
+        " and with --certs=files we issue none; name their authorities with --extender-clients,"
+        " or listen on 127.0.0.1"
+    )
 
 
 @click.command("extender")

@@ -15,6 +15,7 @@ from typing import Any, Final, TextIO
 
 from allocator.catalog.boards import bare_name
 from allocator.cli.files import Streams, UnusableError, display_name, pods_of, read
+from allocator.cli.http_server import Listen
 from allocator.cli.terminal import show
 from allocator.config.fleet_file import MAX_FLEET
 from allocator.config.manifest import ManifestPod
@@ -33,7 +34,7 @@ from webhook.plan.plan_cli import ERROR, surroundings
 from webhook.plan.plan_text import lines
 from webhook.review.pod_schema import Pod
 from webhook.serve.admission import AdmissionApp, AdmissionView, PodHandler
-from webhook.serve.http import Listen, routes, serve_app
+from webhook.serve.http import routes, serve_app
 from webhook.serve.metrics import WebhookMetrics
 
 PATH: Final = "/mutate/pods"

@@ -1,18 +1,18 @@
 """Wiring of the extender: beside admission, or alone."""
 
 import contextlib
-import ssl
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from ipaddress import ip_address
-from pathlib import Path
 from typing import Final
 
 import msgspec
 import structlog
 
 from allocator.catalog.vocabularies import Vocabulary
+from allocator.cli.http_server import Listen, serve
 from allocator.cli.process import Start, background, freeze_when_settled, stop_event
+from allocator.cli.status_server import STATUS_LIMITS
 from allocator.cluster.assumed_pods import AssumedPods
 from allocator.cluster.inventory import Inventory
 from allocator.cluster.nominated_pods import NominatedPods
@@ -23,9 +23,7 @@ from allocator.extender.filter import FilterContext
 from allocator.extender.index import Index
 from allocator.extender.pod import SchedulingPod
 from allocator.extender.projection import Projection
-from certs.pem import Pair
-from certs.refresh_controller import ReadPair
-from certs.tls_server import ServingPair, server_context
+from certs.tls_server import ServingPair
 from kube.client import Client, version
 from kube.config import Access
 from kube.events import Recorder
@@ -35,38 +33,12 @@ from webhook.binding.scheduler_pod import unbound_pod, watched_pod
 from webhook.serve import extender_routes
 from webhook.serve.certificates import NAME
 from webhook.serve.extender_verbs import Extender, NotKnownYetError
-from webhook.serve.http import Listen, routes, serve_app
+from webhook.serve.http import routes, serve_app
 from webhook.serve.leader import LeaderContext
 from webhook.serve.metrics import WebhookMetrics
 from webhook.serve.view import PODS, view_of
 
 log = structlog.get_logger(__name__)
-
-
-def mutually(clients: Path | None, look: ReadPair) -> tuple[ServingPair | None, ReadPair]:
-    """Return what serves only callers that *clients* vouch for, and what keeps it up to date.
-
-    It serves the pair that *look* finds for admission. Raises ``OSError`` or ``ssl.SSLError`` where
-    *clients* cannot be read.
-    """
-    if clients is None:
-        return None, look
-
-    def build() -> ssl.SSLContext:
-        context = server_context()
-        context.load_verify_locations(clients)
-        context.verify_mode = ssl.CERT_REQUIRED
-        return context
-
-    serving_pair = ServingPair(build=build)
-
-    async def look_and_load() -> Pair | None:
-        pair = await look()
-        if pair is not None:
-            serving_pair.load(pair)
-        return pair
-
-    return serving_pair, look_and_load
 
 
 class CachedPodDecoder:
@@ -95,7 +67,6 @@ class ExtenderService:
     inventory: Inventory
     context_of: Callable[[str], AdmissionContext]  # by namespace
     events: Recorder
-    mutual: ServingPair | None = None  # serves where callers need a client certificate
     # Takes each verb that was answered, and the seconds that this took.
     observe: extender_routes.Observe = extender_routes.ignore_timing
     nominees: NominatedPods = field(default_factory=NominatedPods)
@@ -109,32 +80,34 @@ class ExtenderService:
 
     @contextlib.asynccontextmanager
     async def serve(
-        self, listen: Listen | None, start: Start, *, context: ssl.SSLContext, drain: int
+        self, listen: Listen | None, start: Start, *, mutual: ServingPair | None = None, drain: int
     ) -> AsyncIterator[None]:
         """Serve the extender while the block runs; without an address, nothing.
 
-        On a loopback address it is plain HTTP, as published configurations of schedulers have it:
-        nobody listens in there. It binds there, and where callers are known, but nowhere else.
+        Callers must have a certificate that *mutual* knows. Without it this is plain HTTP, as
+        published configurations of schedulers have it, and raises ``ValueError`` on an address that
+        others reach: whoever asks decides where pods are tried, hinted and bound.
         """
         if listen is None:
             yield
             return
-        plain_http = loopback(listen.host) and self.mutual is None
-        binds = plain_http or self.mutual is not None
+        if mutual is None and not loopback(listen.host):
+            raise ValueError(f"{listen.host} is not a loopback address; callers must be known")
         unschedulable_controller = self._unschedulable_controller()
         start(unschedulable_controller.run(), "attendant")
-        extender = self._extender(unschedulable_controller, binds=binds)
+        extender = self._extender(unschedulable_controller)
         async with serve_app(
             extender_routes.app(extender, self.observe),
-            replace(listen, largest=extender_routes.LARGEST_AT_ONCE),
-            context=None if plain_http else self.mutual.context if self.mutual else context,
+            listen,
+            context=None if mutual is None else mutual.context,
             drain=drain,
             at_once=extender_routes.immediate_answers(extender, self.observe).get,
+            largest=extender_routes.LARGEST_AT_ONCE,
         ) as port:
-            log.info("serving the scheduler extender", port=port, binds=binds)
+            log.info("serving the scheduler extender", port=port, mutual=mutual is not None)
             yield
 
-    def _extender(self, attendant: UnschedulableController, *, binds: bool) -> Extender:
+    def _extender(self, attendant: UnschedulableController) -> Extender:
         return Extender(
             index=self._known_index,
             with_nominated=self._with_assumed,
@@ -143,7 +116,7 @@ class ExtenderService:
             context_of=self._circumstances,
             note_unschedulable=attendant.enqueue,
             note_assumed=self.assumed_pods.expect,
-            writer=self.client if binds else None,
+            writer=self.client,
         )
 
     def _known_index(self) -> Index:
@@ -177,14 +150,13 @@ class ExtenderService:
         )
 
 
-def extender_service(leader: LeaderContext, mutual: ServingPair | None) -> ExtenderService:
+def extender_service(leader: LeaderContext) -> ExtenderService:
     """Return the extender that stands beside admission, over what the ledger's duties work with."""
     return ExtenderService(
         client=leader.client,
         inventory=leader.inventory,
         context_of=leader.context_of,
         events=leader.events,
-        mutual=mutual,
         observe=leader.metrics.observe_answer,
         assumed_pods=leader.binder.assumed_pods,
     )
@@ -232,9 +204,8 @@ async def run(options: ExtenderOptions) -> None:
         start(pods.follow(client), "pods")
         metrics = WebhookMetrics(version=version())
         rest = routes(metrics, lambda: inventory.synced and not stop.is_set())
-        context = ServingPair().context  # nobody is served by it on a loopback address
         async with (
-            serve_app(rest, options.health, drain=DRAIN),
-            steering.serve(options.listen, start, context=context, drain=DRAIN),
+            serve(rest, options.health, drain=DRAIN, limits=STATUS_LIMITS),
+            steering.serve(options.listen, start, drain=DRAIN),
         ):
             await stop.wait()

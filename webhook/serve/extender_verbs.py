@@ -71,7 +71,7 @@ class Extender:
     note_unschedulable: Callable[[UnschedulablePod], None] = lambda _: None
     # Notes the node to which a pod will probably be bound. It must neither block nor fail.
     note_assumed: Callable[[SchedulingPod, str], None] = lambda _pod, _node: None
-    writer: ApiClient | None = None  # set where this port may bind
+    writer: ApiClient | None = None  # None: it never binds
 
     def filter(self, body: bytes) -> bytes:
         """Answer which nodes take a pod; all of them, for the scheduler has wishes of its own."""

@@ -2,20 +2,22 @@
 
 import asyncio
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import structlog
 
+from allocator.cli.http_server import Listen, serve
 from allocator.cli.process import Start, background, freeze_when_settled, stop_event
+from allocator.cli.status_server import STATUS_LIMITS
 from allocator.cluster.inventory import Inventory
 from allocator.cluster.pods import Pods
 from allocator.controllers.gang import GangController
 from certs.api_client import ApiSecret, event_announcer
 from certs.pem import Pair
 from certs.refresh_controller import (
-    Announce,
     OwnSecret,
     PairFiles,
     PairSource,
@@ -34,9 +36,16 @@ from webhook.binding.unbound_pods_informer import UnboundPods
 from webhook.caller.callers import KnownCallers, ReviewSink
 from webhook.caller.hook_paths import HookPaths
 from webhook.serve.admission import MOST, AdmissionApp, PodHandler
-from webhook.serve.certificates import NAME, SECRET, certificates, hook_paths
-from webhook.serve.extender import extender_service, mutually
-from webhook.serve.http import Listen, routes, serve_app
+from webhook.serve.certificates import (
+    NAME,
+    SECRET,
+    MutualPair,
+    certificates,
+    client_certificate,
+    hook_paths,
+)
+from webhook.serve.extender import extender_service, loopback
+from webhook.serve.http import routes, serve_app
 from webhook.serve.leader import LeaderContext, start_controllers
 from webhook.serve.metrics import Deviceshare, WebhookMetrics
 from webhook.serve.view import PODS, view_of
@@ -55,7 +64,8 @@ class WebhookOptions:
     ``files`` holds ``tls.crt`` and ``tls.key`` where the source is files. ``names`` are further
     names and addresses that a self-issued certificate is valid for. ``most`` reviews are
     answered at a time; more are asked to come again. ``extender`` is where the scheduler extender
-    listens, if at all; ``clients`` are the authorities of its callers, where it wants to know them.
+    listens, if at all; ``clients`` are the authorities of its callers. Without them it is our own
+    where we have one, and on a loopback address anybody may call.
     """
 
     access: Access
@@ -85,7 +95,7 @@ async def run(options: WebhookOptions) -> None:
         start(inventory.run(), "inventory")
         start(events.run(), "events")
         live = ServingPair(client_ca=lambda: inventory.settings.review_client_ca)
-        known_callers = _keep_certificates(
+        mutual = _keep_certificates(
             live, options, client, inventory=inventory, events=events, start=start
         )
         start(_gauges(metrics, inventory, live), "gauges")
@@ -104,16 +114,16 @@ async def run(options: WebhookOptions) -> None:
         kept = hook_paths(client, options.namespace, callers.paths, election=election)
         start(kept.run(), "paths")
         app = _admission_app(leader, callers, most=options.most, extender=rated)
-        extender = extender_service(leader, known_callers)
+        extender = extender_service(leader)
         if rated:
             extender.follow(watch)
         start(watch.follow(client), "pods")
         drain, tls = options.drain, live.context
         listen = replace(options.listen, admits=callers.admits)
         async with (
-            serve_app(rest, options.health, drain=drain) as health,
+            serve(rest, options.health, drain=drain, limits=STATUS_LIMITS) as health,
             serve_app(app, listen, context=tls, drain=drain, at_once=app.at_once) as port,
-            extender.serve(options.extender, start, context=tls, drain=drain),
+            extender.serve(options.extender, start, mutual=mutual, drain=drain),
         ):
             log.info("serving", port=port, health=health, version=version())
             await stop.wait()
@@ -207,12 +217,27 @@ def _keep_certificates(  # noqa: PLR0913 -- the parts of one whole
     """Keep the pair of *live* up to date; return what serves known callers only, if any."""
     secret = ApiSecret(client=client, namespace=options.namespace, name=SECRET)
     announce = event_announcer(events, secret)
-    look = _once_settings_are_known(
-        inventory, _look(options, client, announce=announce, start=start)
-    )
-    known_callers, look = mutually(options.clients, look)
+    read_pair: ReadPair
+    if options.source is PairSource.FILES:
+        directory = options.files or Path("/tls")
+        read_pair = PairFiles(certificate=directory / "tls.crt", key=directory / "tls.key")
+        mutual = _mutual(options, read_pair)
+    else:
+        election = _election(options, client, LEASE)
+        start(election.run(), "election")
+        read_pair = own = OwnSecret(
+            rotation=certificates(
+                client, options.namespace, names=options.names, pod=options.identity
+            ),
+            leading=lambda: election.is_leader,
+            announce=announce,
+        )
+        mutual = _mutual(options, own, lambda: own.signing)
+        if mutual is not None and options.clients is None:
+            start(client_certificate(client, options.namespace).run(), "client certificate")
+    look = _once_settings_are_known(inventory, read_pair if mutual is None else mutual)
     start(RefreshController(serving=live, read_pair=look, announce=announce).run(), "certificates")
-    return known_callers
+    return None if mutual is None else mutual.serving
 
 
 def _once_settings_are_known(inventory: Inventory, look: ReadPair) -> ReadPair:
@@ -224,18 +249,19 @@ def _once_settings_are_known(inventory: Inventory, look: ReadPair) -> ReadPair:
     return look_if_known
 
 
-def _look(options: WebhookOptions, client: Client, *, announce: Announce, start: Start) -> ReadPair:
-    """Return how the serving pair is found."""
-    if options.source is PairSource.FILES:
-        directory = options.files or Path("/tls")
-        return PairFiles(certificate=directory / "tls.crt", key=directory / "tls.key")
-    election = _election(options, client, LEASE)
-    start(election.run(), "election")
-    return OwnSecret(
-        rotation=certificates(client, options.namespace, names=options.names, pod=options.identity),
-        leading=lambda: election.is_leader,
-        announce=announce,
-    )
+def _mutual(
+    options: WebhookOptions, read_pair: ReadPair, own: Callable[[], bytes] | None = None
+) -> MutualPair | None:
+    """Return what keeps the extender's certificate and authorities, unless anybody may call.
+
+    *own* returns our authorities. Raises ``ValueError`` where callers could not be known.
+    """
+    if options.extender is None or (options.clients is None and loopback(options.extender.host)):
+        return None
+    authorities = own if options.clients is None else options.clients.read_bytes
+    if authorities is None:
+        raise ValueError(f"{options.extender.host}: without an authority anybody could call")
+    return MutualPair(read_pair=read_pair, authorities=authorities)
 
 
 def _election(options: WebhookOptions, client: Client, lease: str) -> Election:

@@ -13,7 +13,9 @@ from webhook.review.pod_schema import Pod
 
 LONGEST: Final = 256  # characters; the API server cuts to this where warnings add up
 MOST: Final = 4  # warnings of one workload
-MOST_TEMPLATES: Final = 64  # judged of one workload, because other reviews wait meanwhile
+# Judged of one workload, because other reviews wait meanwhile.
+MOST_TEMPLATES: Final = 32
+LARGEST: Final = 128 * 1024  # characters
 _PREFIX: Final = "vgpu: "
 _REFUSED: Final = "its pods will be refused: "
 _SHORTEST: Final = 24  # characters of what is wrong; with fewer it is left out
@@ -23,8 +25,11 @@ _ELSEWHERE: Final = "its pods get no GPU; kubectl vgpu fit -f FILE says why"
 def workload_warnings(text: str, namespace: str, context: AdmissionContext) -> list[str]:
     """Return what admission will say to the pods of the workload *text*, at most ``MOST`` lines.
 
-    Nothing is said of an object that cannot be read, or whose pods nothing is said to.
+    Nothing is said of an object that cannot be read or has more than ``LARGEST`` characters, or
+    whose pods nothing is said to.
     """
+    if len(text) > LARGEST:
+        return []
     pods = first_pods(text, Pod, namespace=namespace, most=MOST_TEMPLATES)
     lines = list(dict.fromkeys(_all_lines(pods, context)))
     if len(lines) <= MOST:

@@ -5,13 +5,13 @@ import contextlib
 import gc
 import io
 import socket
-import ssl
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
+from allocator.cli.http_server import Listen
 from allocator.cli.process import background
 from allocator.cluster.inventory import GPU_NODES, NODES, Inventory
 from kube.client import Client
@@ -30,7 +30,7 @@ from webhook.serve import view
 from webhook.serve import webhook as app
 from webhook.serve.admission import MOST
 from webhook.serve.extender import extender_service
-from webhook.serve.http import Listen, routes, serve_app
+from webhook.serve.http import routes, serve_app
 from webhook.serve.metrics import WebhookMetrics
 
 HOST: Final = "127.0.0.1"
@@ -91,7 +91,7 @@ async def replica(server: ApiServer, *tokens: str) -> AsyncIterator[Ports]:
         means = app._leader_context(  # noqa: SLF001 -- the composition itself is under test
             client, inventory, watch=watch, events=events, journal=journal, metrics=metrics
         )
-        extender = extender_service(means, None)
+        extender = extender_service(means)
         extender.follow(watch)
         start(journal.run(), "journal")
         start(inventory.run(), "inventory")
@@ -107,7 +107,7 @@ async def replica(server: ApiServer, *tokens: str) -> AsyncIterator[Ports]:
         async with (
             serve_app(rest, here, drain=1) as health,
             serve_app(hooks, here, drain=1, at_once=hooks.at_once) as admission,
-            extender.serve(steered, start, context=ssl.create_default_context(), drain=1),
+            extender.serve(steered, start, drain=1),
         ):
             await until(lambda: inventory.synced and means.pods.by_uid is not None)
             yield Ports(admission=admission, extender=ports.extender, health=health)

@@ -7,9 +7,9 @@ from ipaddress import ip_address
 import pytest
 from cryptography import x509
 from cryptography.x509 import verification
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from certs.issue import authority, leaf, service_names
+from certs.issue import authority, client, leaf, service_names
 from certs.pem import Pair
 from certs.rotation_controller import new_key_material
 from tests.fakes.certificates import LIFETIMES, POLICY, START
@@ -27,6 +27,31 @@ def test_an_independent_verifier_accepts_every_name_of_the_service(name: str) ->
     chain = verifier.build_server_verifier(x509.DNSName(name)).verify(LEAF, [])
 
     assert chain == [LEAF, CA.certificate]
+
+
+def test_a_client_is_known_and_serves_nobody() -> None:
+    """And a serving certificate makes nobody known, though one authority signs both."""
+    made = client(CA, "scheduler", new_key_material(START)).certificate
+    store = verification.Store([CA.certificate])
+    servers = verification.PolicyBuilder().store(store).time(START)
+
+    usages = [
+        list(each.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
+        for each in (made, LEAF)
+    ]
+
+    assert usages == [[ExtendedKeyUsageOID.CLIENT_AUTH], [ExtendedKeyUsageOID.SERVER_AUTH]]
+    made.verify_directly_issued_by(CA.certificate)
+    with pytest.raises(verification.VerificationError):
+        servers.build_server_verifier(x509.DNSName("scheduler")).verify(made, [])
+
+
+def test_a_client_lives_as_long_as_its_issuer() -> None:
+    """Who holds it must fetch another one when the authority changes, and at no other time."""
+    made = client(CA, "scheduler", new_key_material(START), lifetimes=LIFETIMES).certificate
+
+    assert made.not_valid_before_utc == START - LIFETIMES.skew
+    assert made.not_valid_after_utc == CA.certificate.not_valid_after_utc
 
 
 def test_a_service_has_four_names() -> None:

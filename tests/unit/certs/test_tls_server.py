@@ -143,3 +143,29 @@ def test_a_key_that_openssl_refuses_is_a_finding() -> None:
 
     assert [item.fault for item in pair_findings] == [PairFault.UNREADABLE]
     assert served.fingerprint == shown(NOW)
+
+
+BUNDLE = certificates_pem(CA.certificate)
+
+
+@pytest.mark.parametrize("authorities", [b"", b"no PEM", BUNDLE[:-40]], ids=["none", "text", "cut"])
+def test_without_authorities_no_caller_is_served(authorities: bytes) -> None:
+    """A pair that serves known callers alone is not loaded while nobody could be known."""
+    served = ServingPair(now=lambda: START, client_ca=authorities.decode, mutual=True)
+
+    (finding,) = served.load(NOW)
+
+    assert finding.fault is PairFault.UNREADABLE
+    assert not served.ready
+
+
+def test_authorities_that_are_lost_do_not_replace_those_there_were() -> None:
+    """The pair stays as well: both are loaded together."""
+    known = [BUNDLE.decode()]
+    served = ServingPair(now=lambda: START, client_ca=lambda: known[-1], mutual=True)
+    served.load(NOW)
+
+    known.append("")
+    served.load(LATER)
+
+    assert served.fingerprint == shown(NOW)

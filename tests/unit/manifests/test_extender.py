@@ -8,6 +8,7 @@ import yaml
 import vgpu
 from manifests.generator.names import Json
 from tests.unit.manifests.test_written import MANIFESTS, objects
+from webhook.serve.certificates import CLIENT_SECRET
 
 COMPONENT = MANIFESTS / "components" / "extender"
 
@@ -23,11 +24,15 @@ def patched(kind: str) -> Json:
 
 
 def rights(path: Path) -> list[tuple[list[str], list[str]]]:
-    role, binding = yaml.safe_load_all(path.read_text())
-    (subject,) = binding["subjects"]
-    assert binding["roleRef"]["name"] == role["metadata"]["name"]
-    assert (subject["name"], subject["namespace"]) == ("vgpu-webhook", "vgpu-admission-system")
-    return [(rule["resources"], rule["verbs"]) for rule in role["rules"]]
+    documents = list(yaml.safe_load_all(path.read_text()))
+    found = []
+    for role, binding in zip(documents[::2], documents[1::2], strict=True):
+        (subject,) = binding["subjects"]
+        assert binding["roleRef"]["name"] == role["metadata"]["name"]
+        assert binding["roleRef"]["kind"] == role["kind"]
+        assert (subject["name"], subject["namespace"]) == ("vgpu-webhook", "vgpu-admission-system")
+        found += [(rule["resources"], rule["verbs"]) for rule in role["rules"]]
+    return found
 
 
 def test_the_port_is_open_from_the_service_to_the_program() -> None:
@@ -49,9 +54,19 @@ def test_the_port_is_open_from_the_service_to_the_program() -> None:
     assert "extender" in allowed
 
 
+def test_the_certificate_of_schedulers_is_its_own() -> None:
+    """The right is for one Secret, the one that the program writes."""
+    role = list(yaml.safe_load_all((COMPONENT / "rbac.yaml").read_text()))[2]
+
+    assert role["rules"][0]["resourceNames"] == [CLIENT_SECRET]
+
+
 def test_it_may_hint_and_no_more() -> None:
     """Binding is a right of its own, which nobody gets by the way."""
-    assert rights(COMPONENT / "rbac.yaml") == [(["pods/status"], ["patch"])]
+    assert rights(COMPONENT / "rbac.yaml") == [
+        (["pods/status"], ["patch"]),
+        (["secrets"], ["get", "patch"]),
+    ]
     assert rights(COMPONENT / "bind.yaml") == [(["pods/binding"], ["create"])]
     component = yaml.safe_load((COMPONENT / "kustomization.yaml").read_text())
     assert component["resources"] == ["rbac.yaml"]

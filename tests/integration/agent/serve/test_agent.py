@@ -21,9 +21,9 @@ from agent.health.hardware_informer import HardwareInformer, HardwareListeners
 from agent.node.status_controller import SETTLE_SECONDS
 from agent.serve.agent import Agent, AgentParts
 from agent.serve.agent import run as run_until_stopped
-from agent.serve.http import ListenAddress
 from agent.serve.options import BOOT_ID, AgentOptions, DriverKind
 from allocator.catalog.keys import NOT_READY_TAINT
+from allocator.cli.http_server import Listen
 from allocator.cli.process import background
 from allocator.ledger.schema import spec_of
 from allocator.volcano.register import HANDSHAKE_ANNOTATION, REGISTER_ANNOTATION
@@ -137,7 +137,7 @@ async def _run_scene(
         access=access,
         node="n",
         namespace="system",
-        listen=ListenAddress("127.0.0.1", 0),
+        listen=Listen("127.0.0.1", 0),
         driver=DriverKind.SIMULATED,
         fleet=root / "fleet.yaml",
         root=root,
@@ -339,7 +339,7 @@ def test_sigterm_withdraws_only_where_the_label_is_gone(*, selected: bool) -> No
                 access=Access(url=server.url),
                 node="n",
                 namespace="system",
-                listen=ListenAddress("127.0.0.1", 0),
+                listen=Listen("127.0.0.1", 0),
                 driver=DriverKind.SIMULATED,
                 fleet=root / "fleet.yaml",
                 root=root,

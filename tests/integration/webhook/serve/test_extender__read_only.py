@@ -50,7 +50,7 @@ def play(scene: Scene) -> list[str]:
             try:
                 await until(lambda: inventory.synced)
                 attendant = steering._unschedulable_controller()  # noqa: SLF001 -- the composition is under test
-                await scene(steering._extender(attendant, binds=False), clock)  # noqa: SLF001 -- the same
+                await scene(steering._extender(attendant), clock)  # noqa: SLF001 -- the same
             finally:
                 following.cancel()
                 await asyncio.gather(following, return_exceptions=True)

@@ -34,7 +34,7 @@ def test_it_answers_once_it_knows_the_nodes() -> None:
                 events=Recorder(client, controller="c", instance="i"),
             )
             attendant = service._unschedulable_controller()  # noqa: SLF001 -- the composition is under test
-            answers = immediate_answers(service._extender(attendant, binds=False))  # noqa: SLF001 -- the same
+            answers = immediate_answers(service._extender(attendant))  # noqa: SLF001 -- the same
             verbs = [answers[f"/extender/{verb}".encode()] for verb in ("filter", "prioritize")]
 
             for verb in verbs:

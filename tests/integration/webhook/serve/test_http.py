@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from allocator.cli.http_server import KEEP_ALIVE, App, Listen, Receive, Scope, Send
 from allocator.cli.options import HostPort
 from allocator.config.settings import Settings
 from allocator.model.gpu import Snapshot
@@ -14,7 +15,7 @@ from tests.builders.pods import pod, received
 from tests.properties.test_hostile_reviews import review
 from webhook.admission.context import AdmissionContext
 from webhook.serve.admission import AdmissionApp, AdmissionView, PodHandler
-from webhook.serve.http import KEEP_ALIVE, App, Listen, Receive, Scope, Send, serve_app
+from webhook.serve.http import serve_app
 from webhook.serve.metrics import WebhookMetrics
 
 LOOPBACK = Listen(host="127.0.0.1", port=0)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from allocator.cli.http_server import ConnectionLimits
 from tests.integration.webhook.serve.test_http import (
     LOOPBACK,
     REVIEW,
@@ -15,18 +16,19 @@ from tests.integration.webhook.serve.test_http import (
     connected,
     head,
 )
-from webhook.serve import http as protocol
-from webhook.serve.http import LARGEST_HEAD, serve_app
+from webhook.serve.http import serve_app
 
 WHOLE = head(len(REVIEW)) + REVIEW
 CHUNKED = b"POST /mutate/pods HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
-MUCH = 64 * LARGEST_HEAD  # bytes
+LIMITS = ConnectionLimits()
+HASTY = ConnectionLimits(request_seconds=0.3, reader_seconds=0.5, sweep_seconds=0.05)
+MUCH = 64 * LIMITS.head  # bytes
 
 
 @contextlib.asynccontextmanager
-async def served() -> AsyncIterator[int]:
+async def served(limits: ConnectionLimits = LIMITS) -> AsyncIterator[int]:
     app = admission()
-    async with serve_app(app, LOOPBACK, drain=1, at_once=app.at_once) as port:
+    async with serve_app(app, LOOPBACK, drain=1, at_once=app.at_once, limits=limits) as port:
         yield port
 
 
@@ -95,13 +97,11 @@ def test_what_is_not_a_body_has_an_end(pieces: list[bytes]) -> None:
         pytest.param(b"\r\n", id="an-empty-line"),
     ],
 )
-def test_who_says_nothing_leaves(piece: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_says_nothing_leaves(piece: bytes) -> None:
     """Neither a silent connection nor half a request keeps a place."""
-    monkeypatch.setattr(protocol, "SLOWEST_REQUEST", 0.3)
-    monkeypatch.setattr(protocol, "SWEEP_SECONDS", 0.05)
 
     async def scenario() -> bool:
-        async with served() as port, connected(port) as (reader, writer):
+        async with served(HASTY) as port, connected(port) as (reader, writer):
             writer.write(piece)
             with contextlib.suppress(ConnectionError):
                 await asyncio.wait_for(reader.read(), 5)
@@ -110,13 +110,11 @@ def test_who_says_nothing_leaves(piece: bytes, monkeypatch: pytest.MonkeyPatch) 
     assert asyncio.run(scenario())
 
 
-def test_an_empty_line_is_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_line_is_no_request() -> None:
     """A connection that had its answer does not stay by it."""
-    monkeypatch.setattr(protocol, "SLOWEST_REQUEST", 0.3)
-    monkeypatch.setattr(protocol, "SWEEP_SECONDS", 0.05)
 
     async def scenario() -> tuple[int, bytes]:
-        async with served() as port, connected(port) as (reader, writer):
+        async with served(HASTY) as port, connected(port) as (reader, writer):
             writer.write(WHOLE)
             status, _, _ = await answer(reader)
             writer.write(b"\r\n")
@@ -128,13 +126,14 @@ def test_an_empty_line_is_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asyncio.run(scenario()) == (200, b"")
 
 
-def test_an_idle_connection_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_connection_stays() -> None:
     """API servers keep theirs, and a review on one that was closed fails a pod."""
-    monkeypatch.setattr(protocol, "SLOWEST_REQUEST", 0.1)
-    monkeypatch.setattr(protocol, "SWEEP_SECONDS", 0.02)
 
     async def scenario() -> list[int]:
-        async with served() as port, connected(port) as (reader, writer):
+        async with (
+            served(ConnectionLimits(request_seconds=0.1, sweep_seconds=0.02)) as port,
+            connected(port) as (reader, writer),
+        ):
             statuses = []
             for _ in range(3):
                 writer.write(WHOLE)
@@ -162,12 +161,12 @@ class Counting:
 
 @contextlib.asynccontextmanager
 async def not_reading(
-    counting: Counting,
+    counting: Counting, limits: ConnectionLimits = LIMITS
 ) -> AsyncIterator[tuple[int, asyncio.StreamReader]]:
     """Yield a port, and the reader of a connection that has asked much and reads nothing yet."""
     at_once = {b"/mutate/pods": counting.decide}.get
     async with (
-        serve_app(admission(), LOOPBACK, drain=1, at_once=at_once) as port,
+        serve_app(admission(), LOOPBACK, drain=1, at_once=at_once, limits=limits) as port,
         connected(port) as (reader, writer),
     ):
         reader._transport.pause_reading()  # type: ignore[attr-defined]  # noqa: SLF001 -- no other way
@@ -176,14 +175,12 @@ async def not_reading(
         writer.transport.abort()
 
 
-def test_who_does_not_read_is_asked_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_does_not_read_is_asked_nothing_more() -> None:
     """77 such connections once took 545 MiB of answers. After a while they are ended."""
-    monkeypatch.setattr(protocol, "SLOWEST_READER", 0.5)
-    monkeypatch.setattr(protocol, "SWEEP_SECONDS", 0.05)
     counting = Counting()
 
     async def scenario() -> tuple[int, int, bool]:
-        async with not_reading(counting) as (port, reader):
+        async with not_reading(counting, HASTY) as (port, reader):
             await asyncio.sleep(1.5)
             decided = counting.decided
             reader._transport.resume_reading()  # type: ignore[attr-defined]  # noqa: SLF001 -- as above
@@ -229,21 +226,71 @@ def test_heads_are_counted_one_by_one() -> None:
     assert asyncio.run(scenario()) == [200] * 40
 
 
-def test_too_many_connections_end_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that are there go on."""
-    monkeypatch.setattr(protocol, "MOST_CONNECTIONS", 2)
+FEW = ConnectionLimits(connections=3)
 
-    async def scenario() -> tuple[bool, int]:
-        async with served() as port, connected(port) as (reader, writer), connected(port):
-            await asyncio.sleep(0.1)
-            async with connected(port) as (surplus, _):
-                with contextlib.suppress(ConnectionError):
-                    await asyncio.wait_for(surplus.read(), 5)
-                ended = surplus.at_eof() or surplus.exception() is not None
-            writer.write(WHOLE)
-            return ended, (await answer(reader))[0]
 
-    assert asyncio.run(scenario()) == (True, 200)
+async def reviewed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
+    """Return the status of the answer to a review."""
+    writer.write(WHOLE)
+    return (await asyncio.wait_for(answer(reader), 5))[0]
+
+
+async def is_ended(reader: asyncio.StreamReader) -> bool:
+    """Say whether the other side has ended a connection on which it owes nothing."""
+    try:
+        return await asyncio.wait_for(reader.read(1), 0.3) == b""
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        return True
+
+
+def test_too_many_connections_crowd_out_who_said_nothing_longest() -> None:
+    """Who asked something stays, and who has just come can ask."""
+
+    async def scenario() -> tuple[list[bool], list[int]]:
+        async with served(FEW) as port, contextlib.AsyncExitStack() as stack:
+            known = await stack.enter_async_context(connected(port))
+            statuses = [await reviewed(*known)]
+            silent = []
+            for _ in range(6):
+                silent.append(await stack.enter_async_context(connected(port)))
+                await asyncio.sleep(0.05)
+            ended = [await is_ended(other) for other, _ in silent]
+            statuses += [await reviewed(*streams) for streams in (known, silent[-1])]
+            return ended, statuses
+
+    assert asyncio.run(scenario()) == ([True] * 4 + [False] * 2, [200] * 3)
+
+
+def test_where_all_asked_something_nobody_new_comes_in() -> None:
+    """Connections of API servers that idle are not given up for a stranger."""
+
+    async def scenario() -> tuple[bool, list[int]]:
+        async with served(FEW) as port, contextlib.AsyncExitStack() as stack:
+            known = [await stack.enter_async_context(connected(port)) for _ in range(3)]
+            statuses = [await reviewed(*streams) for streams in known]
+            stranger, _ = await stack.enter_async_context(connected(port))
+            ended = await is_ended(stranger)
+            return ended, statuses + [await reviewed(*streams) for streams in known]
+
+    assert asyncio.run(scenario()) == (True, [200] * 6)
+
+
+def test_many_headers_are_too_many() -> None:
+    """Each takes much more memory than it has bytes."""
+
+    async def scenario() -> tuple[int, int]:
+        statuses: list[int] = []
+        async with served() as port:
+            for count in (LIMITS.headers - 2, LIMITS.headers):
+                many = WHOLE.replace(b"Host: a", b"Host: a" + b"\r\na:" * count)
+                async with connected(port) as (reader, writer):
+                    writer.write(many)
+                    statuses.append((await asyncio.wait_for(answer(reader), 5))[0])
+        return statuses[0], statuses[1]
+
+    assert asyncio.run(scenario()) == (200, 400)
 
 
 def test_callers_at_other_addresses_are_not_answered() -> None:
