@@ -12,7 +12,7 @@ from tests.builders.model import T4, nodes_of, snapshot
 from tests.builders.pods import MEMORY, NUMBER, Json, container, decided, received
 from webhook.admission.context import AdmissionContext
 from webhook.admission.outcome import Refused
-from webhook.workload.warnings import LONGEST, MOST, warning_line, workload_warnings
+from webhook.workload.warnings import LARGEST, LONGEST, MOST, warning_line, workload_warnings
 
 AROUND = AdmissionContext(
     settings=Settings(fleet=FleetScope.CLOSED),
@@ -104,11 +104,19 @@ def test_many_findings_are_counted() -> None:
 
 def test_no_workload_keeps_other_reviews_waiting() -> None:
     """A job of thousands of tasks is judged in part: what is wrong with one is with the others."""
-    tasks = [{"template": template({MEMORY: 90000 + i})} for i in range(2500)]
+    tasks = [{"template": template({MEMORY: 90000 + i})} for i in range(500)]
 
     found = told(owner("batch.volcano.sh/v1alpha1", "Job", {"tasks": tasks}))
 
-    assert found[-1] == "vgpu: and 61 more; kubectl vgpu fit -f FILE shows all"
+    assert found[-1] == "vgpu: and 29 more; kubectl vgpu fit -f FILE shows all"
+
+
+def test_a_huge_workload_is_not_judged() -> None:
+    """Its pods are, one by one."""
+    padded = SHAPES["Job"] | {"x": "a" * LARGEST}
+
+    assert told(SHAPES["Job"])
+    assert told(padded) == []
 
 
 @pytest.mark.parametrize("length", [1, 50, 100, 150, 200, 250, 5000])
