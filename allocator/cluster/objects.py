@@ -11,6 +11,7 @@ import structlog
 from allocator.catalog.keys import REGISTER_KEY
 from allocator.catalog.vocabularies import OWN
 from allocator.ledger.closed import withdrawn_resources
+from allocator.ledger.drift import MOST_PROBLEMS
 from allocator.ledger.ledger import Ledger, parse_ledger_text
 from allocator.ledger.lifecycle import NodeIdentity
 from allocator.model.gpu import Node
@@ -72,7 +73,7 @@ class GpuNodeObject:
     """A GPUNode."""
 
     name: str
-    node: Node | None  # None while its status lists no GPUs
+    node: Node | None  # None while its status lists no GPUs; without any where it is too large
     since_by_uid: Mapping[str, datetime]  # of the entries, by pod uid
     ledger: Ledger
 
@@ -111,9 +112,10 @@ class NodeObject:
 def decode_gpu_node(raw: bytes) -> GpuNodeObject:
     """Read a GPUNode, and log its problems."""
     ledger, decoded = parse_ledger_text(raw)
-    for problem in decoded.problems:
+    for problem in decoded.problems[:MOST_PROBLEMS]:
         log.warning("malformed GPUNode", node=decoded.node.name, what=str(problem))
-    node = decoded.node if decoded.node.gpus else None
+    # A node whose status is not read has GPUs all the same: nothing is known of them.
+    node = decoded.node if decoded.node.gpus or decoded.excess is not None else None
     since_by_uid = {entry.uid: entry.since for entry in decoded.entries}
     return GpuNodeObject(decoded.node.name, node, since_by_uid, ledger)
 

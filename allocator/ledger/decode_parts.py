@@ -4,7 +4,7 @@ An unreadable part is left out, or kept without its placement, and noted with it
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeVar
@@ -15,6 +15,7 @@ from allocator.catalog.boards import board_named
 from allocator.config.document import Notes, describe
 from allocator.ledger.schema import (
     KIND,
+    PRINTABLE,
     BoardWire,
     ContainerWire,
     DeviceWire,
@@ -25,10 +26,12 @@ from allocator.ledger.schema import (
     StatusWire,
     Wire,
 )
+from allocator.mig.board_bounds import excess_of
 from allocator.mig.profiles import canonical_profile, shape_of
 from allocator.model.allocation import ContainerGrants, Entry, Grant
 from allocator.model.board import Board, Placement, Profile
 from allocator.model.gpu import Gpu
+from allocator.model.problem import Problem
 from allocator.model.request import Mode
 from allocator.model.units import CorePercent, MiB
 from allocator.model.untrusted import escaped, quote
@@ -36,6 +39,7 @@ from allocator.model.untrusted import escaped, quote
 W = TypeVar("W", bound=Wire)
 _EXPECTED: Final = "Expected "
 _LENGTH: Final = "array of length"
+_PRINTABLE: Final = f"str matching regex {PRINTABLE!r}"  # as msgspec words it
 _STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]")
 
 
@@ -80,17 +84,36 @@ def _explain(message: str, value: object, place: FieldPlace) -> None:
     steps = json_path[1:].removeprefix(".") if json_path.startswith("$") else ""
     field_place = place.at(steps) if steps else place
     if text.startswith(_EXPECTED):
-        what = describe(value)
+        what, accepted = describe(value), text.removeprefix(_EXPECTED).partition(", got")[0]
         if _LENGTH in text and isinstance(value, Sized):
             what = f"{len(value)} elements"
-        field_place.note_wrong(f"{what} found", text.removeprefix(_EXPECTED).partition(", got")[0])
+            accepted = accepted.replace(f"{_LENGTH} <=", "at most")
+        elif accepted == _PRINTABLE:
+            accepted = "printable text"
+        field_place.note_wrong(f"{what} found", accepted)
     else:  # a missing field, an unknown mode
         field_place.note_wrong(escaped(text.lower()), "a value that the CRD accepts")
 
 
-def inventory_of(status: StatusWire, place: FieldPlace) -> GpuInventory:
-    """Return the readable GPUs, each with its board."""
-    boards = [_board(item, place.at(f"boards[{i}]")) for i, item in enumerate(status.boards)]
+def boards_of(status: StatusWire, place: FieldPlace) -> list[Board | None]:
+    """Return the boards of a status, ``None`` for each that cannot be read."""
+    return [_board(item, place.at(f"boards[{i}]")) for i, item in enumerate(status.boards)]
+
+
+def board_excess(boards: Iterable[Board | None], place: FieldPlace) -> Problem | None:
+    """Return the first bound that one of *boards* exceeds, ``None`` where all are within."""
+    for i, board in enumerate(boards):
+        excess = None if board is None else excess_of(board)
+        if excess is not None:
+            path = place.at(f"boards[{i}].{excess.where}").path
+            return Problem(path=path, what=excess.what, accepted=excess.accepted)
+    return None
+
+
+def inventory_of(
+    status: StatusWire, boards: Sequence[Board | None], place: FieldPlace
+) -> GpuInventory:
+    """Return the readable GPUs, each with its board, one of *boards* or of the catalogue."""
     gpus: dict[str, Gpu] = {}
     boards_by_uuid: dict[str, Board | None] = {}
     for i, item in enumerate(status.gpus or ()):

@@ -128,6 +128,7 @@ class Ledger:
     unpromised: tuple[Entry, ...]  # in use by pods without an entry, as the agent reports
     node: Node  # the GPUs with everything promised and unpromised on them
     problems: tuple[Problem, ...] = ()  # what is malformed
+    excess: Problem | None = None  # the bound that its status exceeds; then no GPU is read
     stated: str = ""  # status.closed: why no GPU of the node can be used
 
     def entry(self, uid: str) -> Entry | None:
@@ -139,6 +140,8 @@ class Ledger:
         """Return why no entry may be added, whatever is free; empty for an open node."""
         if self.deleting:
             return "its GPUNode is being deleted"
+        if self.excess is not None:
+            return f"its agent reports more than is accepted: {self.excess}"
         if not self.node.gpus:
             return self.stated or "its agent has not reported its GPUs yet"
         if not self.inventory:
@@ -199,6 +202,7 @@ def _ledger(
         unpromised=decoded.unpromised,
         node=decoded.node,
         problems=decoded.problems,
+        excess=decoded.excess,
         stated=_printable(status.closed),
     )
 

@@ -23,19 +23,29 @@ FORMER_FINALIZER: Final = "vgpu-admission.io/ledger"
 # A device id travels in Volcano's annotations, whose separators it must not contain.
 DEVICE_ID: Final = "[0-9A-Za-z][0-9A-Za-z._-]{0,95}"
 UID: Final = "[0-9A-Za-z-]{1,64}"
-_Text = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
-_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=63)]
+# Without control, format and separator characters, which a terminal obeys, hides or turns round.
+PRINTABLE: Final = (
+    r"^[^\x00-\x1f\x7f-\xa0\xad\u061c\u180e"
+    r"\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff\ufff9-\ufffb]+\Z"
+)
+_Text = Annotated[str, msgspec.Meta(max_length=253, pattern=PRINTABLE)]
+_Name = Annotated[str, msgspec.Meta(max_length=63, pattern=PRINTABLE)]
 _DeviceId = Annotated[str, msgspec.Meta(pattern=rf"^{DEVICE_ID}\Z")]
 _Uid = Annotated[str, msgspec.Meta(pattern=rf"^{UID}\Z")]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 _Some = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 _Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
 _Slot = Annotated[int, msgspec.Meta(ge=0, le=63)]
-# Placement keeps a table of all slot masks, which doubles with each slot; boards have 12 at most.
-_Slots = Annotated[int, msgspec.Meta(ge=1, le=16)]
+_Slots = Annotated[int, msgspec.Meta(ge=1, le=63)]
 _Few = msgspec.Meta(max_length=64)
-_Many = msgspec.Meta(max_length=1024)
 MOST_ENTRIES: Final = 1024  # on one node
+# Bounds on a status: what hardware has, with a margin. A node beyond them is closed and costs
+# nothing more (allocator.ledger.decode). Boards have bounds of their own.
+MOST_STATUS_BYTES: Final = 128 * 1024  # of the fields below; of 16 GPUs that are full, 80 KB
+MOST_BOARDS: Final = 8  # GPUs of one model may differ in their placements
+MOST_GPUS: Final = 64  # 16 in one machine, 32 with boxes of GPUs beside it
+MOST_INSTANCES: Final = 512
+MOST_UNPROMISED: Final = 256  # pods; kubelet runs 110 unless told otherwise
 
 
 class Wire(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):
@@ -50,7 +60,7 @@ class ProfileWire(Wire):
     memory_mib: _Some = msgspec.field(name="memoryMiB")
     sms: _Some
     size: _Slots
-    starts: Annotated[tuple[_Slot, ...], _Few]
+    starts: tuple[_Slot, ...]
     limit: _Count | None = None
 
 
@@ -59,7 +69,7 @@ class BoardWire(Wire):
 
     name: _Text
     slots: _Slots
-    profiles: Annotated[tuple[ProfileWire, ...], msgspec.Meta(min_length=1, max_length=64)]
+    profiles: Annotated[tuple[ProfileWire, ...], msgspec.Meta(min_length=1)]
 
 
 class GpuWire(Wire):
@@ -142,10 +152,10 @@ class StatusWire(Wire, omit_defaults=False):
     ``gpus`` is ``None`` before the first report, and empty where the node has no GPU.
     """
 
-    boards: Annotated[list[Any], _Few] = []
-    gpus: Annotated[list[Any], _Few] | None = None
-    instances: Annotated[list[Any], _Many] = []
-    unpromised: Annotated[list[Any], _Many] = []
+    boards: Annotated[list[Any], msgspec.Meta(max_length=MOST_BOARDS)] = []
+    gpus: Annotated[list[Any], msgspec.Meta(max_length=MOST_GPUS)] | None = None
+    instances: Annotated[list[Any], msgspec.Meta(max_length=MOST_INSTANCES)] = []
+    unpromised: Annotated[list[Any], msgspec.Meta(max_length=MOST_UNPROMISED)] = []
 
 
 class NamedWire(Wire):

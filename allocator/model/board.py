@@ -1,6 +1,6 @@
 """Boards: how one GPU model may be cut into MIG instances, and where each may sit."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from allocator.model.units import MiB
 from allocator.model.value import Value
@@ -50,10 +50,17 @@ class Board:
     name: str
     slots: int  # memory slots
     profiles: tuple[Profile, ...]  # smallest first
+    # Computed once: boards are keys of tables on the hot path. Of all its content, because a node
+    # may report any number of boards under the name of an honest one.
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Compute the hash."""
+        object.__setattr__(self, "_hash", hash((self.name, self.slots, self.profiles)))
 
     def __hash__(self) -> int:
-        """Hash the name alone, which is cheap: boards are keys of tables on the hot path."""
-        return hash(self.name)
+        """Return the hash of its content."""
+        return self._hash
 
     @property
     def sms(self) -> int:

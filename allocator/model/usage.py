@@ -6,7 +6,7 @@ possible, so that what both use in turn counts once.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Final
@@ -38,17 +38,25 @@ def parts(containers: Sequence[ContainerGrants]) -> list[Part]:
     """Return :func:`peak_grants`, each with the name of one of the containers that hold it."""
     if len(containers) == 1 or all(container.stage is not _INIT for container in containers):
         return [(container.name, grant) for container in containers for grant in container.grants]
-    gpus = dict.fromkeys(grant.gpu for container in containers for grant in container.grants)
-    return [part for gpu in gpus for part in _peak(_moments(gpu, containers))]
+    held: dict[str, dict[int, list[Part]]] = {}  # by GPU, then by number of the container
+    for number, container in enumerate(containers):
+        for grant in container.grants:
+            own = held.setdefault(grant.gpu, {}).setdefault(number, [])
+            own.append((container.name, grant))
+    return [part for by_number in held.values() for part in _peak(_moments(by_number, containers))]
 
 
-def _moments(gpu: str, containers: Iterable[ContainerGrants]) -> list[list[Part]]:
-    """Return the grants on one GPU at the end, then those while each init container runs."""
+def _moments(
+    held: Mapping[int, list[Part]], containers: Sequence[ContainerGrants]
+) -> list[list[Part]]:
+    """Return the grants on one GPU at the end, then those while each init container runs.
+
+    *held* has them by the number of the container. Init containers without one are left out.
+    """
     lasting: list[Part] = []
     moments = [lasting]
-    for container in containers:
-        own = [(container.name, grant) for grant in container.grants if grant.gpu == gpu]
-        if container.stage is _INIT:
+    for number, own in held.items():
+        if containers[number].stage is _INIT:
             moments.append([*lasting, *own])
         else:
             lasting += own

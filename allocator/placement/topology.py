@@ -29,7 +29,9 @@ _DIGITS: Final = 12  # bits: the 64 GPUs that a node may have are 2016 pairs
 _STRAINS: Final = (0, *(1 << _DIGITS * more for more in range(len(WORTH) - 1)))
 # Looks of one search, several times what eight pairs of GPUs take: beyond, what was found is good
 # enough. No machine that is built comes near.
-LOOKS: Final = 8192
+LOOKS: Final = 4096
+# Ways of choosing that are told apart: half of eight pairs of GPUs can be taken in 70 ways.
+MOST_WAYS: Final = 128
 Distances = tuple[tuple[int, ...], ...]  # between GPUs of two kinds, and within one
 
 
@@ -194,9 +196,9 @@ def _rank(option: Option) -> tuple[tuple[int, ...], int]:
     return option.rank, option.position
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
 def mixes(distances: Distances, counts: tuple[int, ...], count: int) -> tuple[tuple[int, ...], ...]:
-    """Return how many GPUs of each kind to take for the closest *count*: all ways to do so.
+    """Return how many GPUs of each kind to take for the closest *count*: MOST_WAYS ways at most.
 
     *counts* are those that can be had of each kind, *count* together at least.
     """
@@ -210,7 +212,8 @@ def mixes(distances: Distances, counts: tuple[int, ...], count: int) -> tuple[tu
         if len(taken) == len(counts):
             if not closest or strain < least:
                 least, closest = strain, []
-            closest.append(taken)
+            if len(closest) < MOST_WAYS:
+                closest.append(taken)
             continue
         waiting += _extend(distances, counts, count, taken=taken, strain=strain)
     return tuple(closest)
@@ -246,7 +249,7 @@ def idle_of(gpus: Sequence[Gpu]) -> Idle:
     return Idle(known.distances, tuple(counts))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def worth(idle: Idle, count: int) -> int | None:
     """Return how close together *count* idle GPUs can be, in thousandths; ``None`` is not known.
 
