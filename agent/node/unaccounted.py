@@ -24,7 +24,7 @@ from allocator.catalog.vocabularies import (
     unserved_vocabularies,
 )
 from allocator.ledger.ledger import Ledger, annotated_entry
-from allocator.ledger.schema import MOST_ENTRIES
+from allocator.ledger.schema import FOREIGN_NAMESPACE, MOST_ENTRIES
 from allocator.model.allocation import ContainerGrants, Entry, Grant
 from allocator.model.board import Placement
 from allocator.model.gpu import Gpu
@@ -34,8 +34,6 @@ from allocator.model.untrusted import parse_untrusted_json
 from allocator.model.usage import peak_grants
 from allocator.volcano.device_list import ListedDevice, parse_device_list
 
-# The namespace, in place of a pod's, of entries for instances that belong to no pod.
-FOREIGN_NAMESPACE: Final = "foreign"
 _UNKNOWN_SINCE: Final = datetime(1970, 1, 1, tzinfo=UTC)  # a fixed time, as the real one is unknown
 # Resources of NVIDIA's plugin that name one MIG instance, which exists and is reserved already.
 _MIG_PREFIX: Final = "nvidia.com/mig-"

@@ -36,6 +36,8 @@ _Slots = Annotated[int, msgspec.Meta(ge=1, le=16)]
 _Few = msgspec.Meta(max_length=64)
 _Many = msgspec.Meta(max_length=1024)
 MOST_ENTRIES: Final = 1024  # on one node
+# The namespace, in place of a pod's, of use without an entry that belongs to no pod.
+FOREIGN_NAMESPACE: Final = "foreign"
 
 
 class Wire(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):

@@ -32,7 +32,11 @@ def sole_capacity() -> tuple[Json, Json]:
     A static pod runs whether its mirror is refused or not, and would then be seen by nobody. A
     limit of 0, which the API server writes as ``0`` however it came, asks for nothing.
     """
-    noted = f"has(params.metadata.annotations) && {text(SOLE_KEY)} in params.metadata.annotations"
+    note = f"params.metadata.annotations[{text(SOLE_KEY)}]"
+    noted = (
+        "has(params.metadata.annotations) && "
+        f"{text(SOLE_KEY)} in params.metadata.annotations && {note} != ''"
+    )
     ours = "c.resources.limits[r] != '0' && variables.names.contains(',' + r + ',')"
     too_many = f"c.resources.limits.size() > {MOST_LIMITS}"
     remedy = f"use one with the label {OPT_IN_LABEL}={OPT_IN_VALUE}"
@@ -50,7 +54,7 @@ def sole_capacity() -> tuple[Json, Json]:
             {"name": "some-are-noted", "expression": noted},
         ],
         "variables": [
-            variable("names", f"',' + params.metadata.annotations[{text(SOLE_KEY)}] + ','"),
+            variable("names", f"',' + {note} + ','"),
             variable("reviewed", _is_reviewed()),
             variable(
                 "asking",
