@@ -135,14 +135,21 @@ def test_a_labelled_namespace_is_left_to_the_hooks(site: Site) -> None:
 def test_the_mirror_of_a_static_pod_is_made(site: Site) -> None:
     """By kubelet alone, which runs the pod whether its mirror is there or not."""
     nodes = Who("system:node:n").headers | {"Impersonate-Group": "system:nodes"}
+    site.kubectl("create", "clusterrole", "mirrors", "--verb=create", "--resource=pods")
     site.kubectl(
-        *("create", "clusterrole", "kubelet", "--verb=create", "--resource=pods"),
+        "create", "clusterrolebinding", "mirrors", "--clusterrole=mirrors", "--group=system:nodes"
     )
-    site.kubectl(
-        "create", "clusterrolebinding", "kubelet", "--clusterrole=kubelet", "--group=system:nodes"
-    )
+    node = site.api.create("/api/v1/nodes", {"metadata": {"name": "n"}}).body["metadata"]
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": node["uid"]}
+    made = mirror()
+    made["metadata"]["ownerReferences"] = [owner | {"controller": True}]
 
-    site.api.request("POST", PODS.format("plain"), mirror(), query={"dryRun": "All"}, headers=nodes)
+    def said() -> str:
+        path, query = PODS.format("plain"), {"dryRun": "All"}
+        return refusal(lambda: site.api.request("POST", path, made, query=query, headers=nodes))
+
+    wait_for(lambda: "cannot create resource" not in said())  # the authorizer knows the role
+    assert said() == ""
 
 
 def test_a_deployment_says_why_it_has_no_pods(site: Site) -> None:
