@@ -79,6 +79,8 @@ class HardwareInformer:
         self.instances_known = False
         # by UUID, memory of processes without an entry
         self.foreign_memory: Mapping[str, MiB] = {}
+        # by pod without an entry, the GPUs and MIG instances on which it has processes
+        self.reached: Mapping[str, frozenset[str]] = {}
         self.hardware: Hardware | None = None
 
     async def run(self) -> Never:
@@ -183,6 +185,7 @@ class HardwareInformer:
             instances=tuple(_realised_instances(present)),
             unhealthy=dict(self._unhealthy_gpus(self._devices, present)),
             foreign_memory=dict(self.foreign_memory),
+            reached=dict(self.reached),
         )
         if hardware != self.hardware:
             self.hardware = hardware

@@ -27,6 +27,7 @@ from agent.monitor.violation import (
     ViolationKind,
     evicts,
     foreign_memory,
+    reached_devices,
     unique_violations,
     violation_changes,
     violations,
@@ -56,8 +57,8 @@ class MonitorSource(Protocol):
     def shares(self) -> tuple[Share, ...] | None:
         """Return what the ledger promises on this node, by container."""
 
-    def unpromised_gpus(self) -> frozenset[tuple[str, str]]:
-        """Return the uids of pods with each GPU that the status says they use without an entry."""
+    def unpromised_memory(self) -> Mapping[tuple[str, str], MiB]:
+        """Return what the status says is used without an entry, by pod uid and GPU."""
 
     def pods(self) -> Mapping[str, LocalPod]:
         """Return the pods that are bound here, by uid."""
@@ -187,7 +188,7 @@ class Monitor:
             shares=shares,
             pods=node.pods,
             instances=source.instances(),
-            unpromised=source.unpromised_gpus(),
+            unpromised=source.unpromised_memory(),
         )
         self.snapshot = self._take_snapshot(
             observed, node, host, inspection_result=inspection_result
@@ -247,6 +248,7 @@ class Monitor:
             instances=tuple(observed.instances or ()),
             usage=driver_view.usage,
             foreign=foreign_memory(observed, answered),
+            reached=self._reached(observed, answered),
             unhealthy=source.unhealthy_gpus(),
             stuck=source.stuck_instances(),
             measured=measure_shares(observed, inspection_result.counts, answered=answered),
@@ -260,6 +262,14 @@ class Monitor:
         """Return the last known foreign use of GPUs that did not answer in this cycle."""
         before = () if self.snapshot is None else self.snapshot.drifts
         return tuple(d for d in before if d.pod is None and d.gpu not in answered)
+
+    def _reached(
+        self, observed: ObservedUse, answered: Collection[str]
+    ) -> dict[str, frozenset[str]]:
+        """Return what pods without a share use; as before while a GPU does not answer."""
+        if self.snapshot and any(d.uuid not in answered for d in self.snapshot.devices):
+            return dict(self.snapshot.reached)
+        return reached_devices(observed)
 
     def _report_drift(self, hardware_drifts: Sequence[HardwareDrift]) -> None:
         """Report each difference once, when it has lasted."""

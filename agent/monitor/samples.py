@@ -75,7 +75,7 @@ ShareKey = tuple[str, str, str]  # a pod's uid, a container's name, a GPU's uuid
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonitorSnapshot:
-    """All that is exported at one moment. Mappings are by GPU, but for ``measured``."""
+    """All that is known at one moment. Mappings are by GPU where nothing else is said."""
 
     node: str
     now: float  # Unix seconds
@@ -84,9 +84,10 @@ class MonitorSnapshot:
     instances: tuple[Instance, ...]
     usage: Mapping[str, Usage]
     foreign: Mapping[str, MiB] | None  # held by processes without an entry; None: unknown
+    reached: Mapping[str, frozenset[str]]  # GPUs and instances that pods without share use, by uid
     unhealthy: Mapping[str, str]  # why the GPU accepts no new pods
     stuck: Mapping[str, int]  # MIG instances whose creation or removal keeps failing
-    measured: Mapping[ShareKey, MeasuredUse]
+    measured: Mapping[ShareKey, MeasuredUse]  # by share
     violations: tuple[Violation, ...]
     drifts: tuple[HardwareDrift, ...]
     held_back: frozenset[tuple[str, str]]  # pod uid and container; their kernels wait

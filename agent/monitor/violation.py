@@ -81,8 +81,8 @@ class ObservedUse:
     shares: Sequence[Share]  # what the ledger promises here
     pods: Mapping[str, LocalPod]  # by uid
     instances: Sequence[Instance] | None = ()  # MIG instances; None: not listed yet
-    # pod uid and GPU that the status reports as used without an entry
-    unpromised: frozenset[tuple[str, str]] = frozenset()
+    # memory that the status reports as used without an entry, by pod uid and GPU
+    unpromised: Mapping[tuple[str, str], MiB] = field(default_factory=lambda: MappingProxyType({}))
 
 
 Shares = Sequence[Share]
@@ -174,15 +174,20 @@ def _allowed_instances(
 def _memory_excess(group: _Group) -> str:
     """Return a note on memory above the limit, or nothing; the hardware limits MIG instances."""
     soft = [grant.memory for grant in group.grants if grant.mode is not Mode.MIG]
-    promised, used = sum(soft), sum(p.memory or 0 for p in group.processes)
-    allowed = (
-        promised
-        + promised // SLACK_DIVISOR
-        + CONTEXT_ALLOWANCE * min(len(group.processes), MOST_CONTEXTS)
-    )
-    if not soft or used <= allowed:
+    promised, used = sum(soft), _used_memory(group.processes)
+    if not soft or used <= _allowed_memory(promised, group.processes):
         return ""
     return f"uses {used} of {promised} MiB on {group.gpu}: {_pids(group.processes)}"
+
+
+def _used_memory(processes: Iterable[Process]) -> int:
+    return sum(process.memory or 0 for process in processes)
+
+
+def _allowed_memory(promised: int, processes: Collection[Process]) -> int:
+    """Return what *processes* with a share of *promised* MiB may hold by the driver's count."""
+    contexts = min(len(processes), MOST_CONTEXTS)
+    return promised + promised // SLACK_DIVISOR + CONTEXT_ALLOWANCE * contexts
 
 
 def _pids(processes: Sequence[Process]) -> str:
@@ -199,17 +204,33 @@ def foreign_memory(observed: ObservedUse, gpus: Iterable[str]) -> dict[str, MiB]
     """Return by GPU the memory held by processes without an entry.
 
     They run outside pods, or their pod has no share of that GPU. Use that the status reports as
-    unpromised is left out, because it would count twice. Memory that the driver does not report
-    counts as 0.
+    unpromised would count twice, so of that only what is more than any share of this size may hold
+    is counted: nobody limits it. Memory that the driver does not report counts as 0.
     """
     promised = {(s.owner.uid, grant.gpu) for s in observed.shares for grant in s.grants}
-    promised |= observed.unpromised
     memory = dict.fromkeys(gpus, NO_MEMORY)
+    uses: dict[tuple[str, str], list[Process]] = defaultdict(list)
     for located in observed.processes:
         process, uid = located.process, located.cgroup.uid if located.cgroup else ""
         if process.gpu in memory and (uid, process.gpu) not in promised:
-            memory[process.gpu] = MiB(memory[process.gpu] + (process.memory or 0))
+            uses[uid, process.gpu].append(process)
+    for key, processes in uses.items():
+        reported = observed.unpromised.get(key)
+        known = 0 if reported is None else _allowed_memory(reported, processes)
+        excess = max(0, _used_memory(processes) - known)
+        memory[key[1]] = MiB(memory[key[1]] + excess)
     return memory
+
+
+def reached_devices(observed: ObservedUse) -> dict[str, frozenset[str]]:
+    """Return, by pod without any share, the GPUs and MIG instances that it has processes on."""
+    promised = {share.owner.uid for share in observed.shares}
+    reached: dict[str, set[str]] = defaultdict(set)
+    for located in observed.processes:
+        if located.cgroup is not None and located.cgroup.uid not in promised:
+            process = located.process
+            reached[located.cgroup.uid].add(process.instance or process.gpu)
+    return {uid: frozenset(devices) for uid, devices in reached.items()}
 
 
 def unique_violations(violations_: Iterable[Violation]) -> tuple[Violation, ...]:

@@ -104,7 +104,7 @@ class PodContainer:
     started: bool  # runs or ran
     completed: bool  # an init container that has succeeded
     running: bool
-    resources: frozenset[str]  # names of the extended resources that it requests
+    resources: Mapping[str, int]  # what it requests of extended resources, amounts above 0
     priority: Priority  # as injected: a spec does not change any more
 
 
@@ -227,7 +227,7 @@ def _pod_container(
         started=running or ended is not None or bool(last and last.terminated),
         completed=position[0] == "i" and ended is not None and ended.exit_code == 0,
         running=running,
-        resources=frozenset(_limits(container)),
+        resources=MappingProxyType(_limits(container)),
         priority=_priority(env) if injected else Priority.LOW,
     )
 

@@ -1,7 +1,7 @@
 """Status: the content of ``GPUNode.status``, from the driver and the configuration.
 
 Only what matters for placement is written, so that it changes rarely: memory of other processes is
-rounded, with hysteresis. Use without an entry is listed; where it is unknown, the node is closed.
+rounded, with hysteresis. Use without an entry is listed, so that nobody is promised it.
 """
 
 from collections.abc import Collection, Mapping
@@ -53,6 +53,8 @@ class Hardware:
     unhealthy: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     # memory held by processes without an entry, as measured, by UUID
     foreign_memory: Mapping[str, MiB] = field(default_factory=lambda: MappingProxyType({}))
+    # by pod without an entry, the GPUs and MIG instances on which it has processes, by UUID
+    reached: Mapping[str, frozenset[str]] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ So a container is held on a version that contains its entry, or does not start.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Never
 
@@ -15,7 +15,7 @@ from agent.driver.driver import SIMULATED
 from agent.node.node_informer import NodeInformer, OwnNode, StoredGpuNode, decode_gpu_node
 from agent.node.pods import NodePod
 from agent.node.status import Hardware, Identity, Json, NodeAccount, document, served_gpus
-from agent.node.unaccounted import find_unaccounted, uses_gpus
+from agent.node.unaccounted import NodeUse, find_unaccounted, uses_gpus
 from agent.share import NotYetError
 from allocator.cluster.inventory import GPU_NODES
 from allocator.model.untrusted import quote
@@ -258,27 +258,23 @@ class StatusController:
         )
         running = [pod for pod in informer.pods.values() if not pod.ended]
         started = [pod for pod in running if uses_gpus(pod, informer.vocabularies)]
-        entries, unknown = find_unaccounted(
-            stored_gpu_node.document,
-            stored_gpu_node.ledger,
+        ledger = stored_gpu_node.ledger
+        gpus = served_gpus(hardware, informer.device_config, informer.node_config, before=ledger)
+        use = NodeUse(
             pods=started,
-            instances=hardware.instances,
+            gpus=[served_gpu.gpu for served_gpu in gpus],
+            hardware=hardware,
             vocabularies=informer.vocabularies,
         )
         return NodeAccount(
             identity=self._identity(node),
-            gpus=served_gpus(
-                hardware,
-                informer.device_config,
-                informer.node_config,
-                before=stored_gpu_node.ledger,
-            ),
+            gpus=gpus,
             driver=hardware.driver,
             instances=hardware.instances,
-            unpromised=entries,
+            unpromised=find_unaccounted(stored_gpu_node.document, ledger, use),
             held=self._held_uids(stored_gpu_node, started, alive),
-            generation=stored_gpu_node.ledger.generation,
-            closed=informer.plugin_conflict or _closed_reason(unknown),
+            generation=ledger.generation,
+            closed=informer.plugin_conflict,
             no_inventory=self._boot_conflict(node) or self._driver_absence() or self._absence(),
         )
 
@@ -366,11 +362,3 @@ def _resolve_waiters(
                 waiter.set_exception(NotYetError(f"pod {quote(uid)} cannot start yet: {why}"))
             else:
                 waiter.set_result(None)
-
-
-def _closed_reason(unknown: Sequence[NodePod]) -> str:
-    if not unknown:
-        return ""
-    first = unknown[0]
-    more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
-    return f"the GPU use of pod {quote(f'{first.namespace}/{first.name}')}{more} is unknown"

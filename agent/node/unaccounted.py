@@ -1,28 +1,61 @@
 """Unaccounted use: what runs on the GPUs of a node without an entry in the ledger.
 
-The ledger may have been lost, or another plugin may have served the node before. What such pods use
-is reported, so that it is given to no other pod; where it is unknown, that is reported.
+The ledger may have been lost, another plugin may have served the node before, or a pod came past
+admission. What such a pod uses is reported, so that it is promised to no other pod. Where no list
+says which GPUs those are, the pod is charged for what it asks, on as few GPUs as it can have
+reached: those on which it has processes, else any with room. So it takes no more from others.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from agent.node.pods import NodePod
-from agent.node.status import Json, RealisedInstance
-from allocator.catalog.vocabularies import VOLCANO, Vocabulary, foreign_prefixes
+import msgspec
+
+from agent.node.pods import NodePod, PodContainer
+from agent.node.status import Hardware, Json, RealisedInstance
+from allocator.catalog.vocabularies import (
+    OTHER_WORDS,
+    VOLCANO,
+    Vocabulary,
+    foreign_prefixes,
+    unserved_vocabularies,
+)
 from allocator.ledger.ledger import Ledger, annotated_entry
+from allocator.ledger.schema import FOREIGN_NAMESPACE, MOST_ENTRIES
 from allocator.model.allocation import ContainerGrants, Entry, Grant
-from allocator.model.request import Mode, Stage
-from allocator.model.units import NO_CORES
+from allocator.model.board import Placement
+from allocator.model.gpu import Gpu
+from allocator.model.request import MOST_CONTAINERS, ContainerRequest, Mode, Stage
+from allocator.model.units import NO_CORES, WHOLE_GPU, CorePercent, MiB
 from allocator.model.untrusted import parse_untrusted_json
+from allocator.model.usage import peak_grants
 from allocator.volcano.device_list import ListedDevice, parse_device_list
 
-# The namespace, in place of a pod's, of entries for instances that belong to no pod.
-FOREIGN_NAMESPACE: Final = "foreign"
 _UNKNOWN_SINCE: Final = datetime(1970, 1, 1, tzinfo=UTC)  # a fixed time, as the real one is unknown
+# Resources of NVIDIA's plugin that name one MIG instance, which exists and is reserved already.
+_MIG_PREFIX: Final = "nvidia.com/mig-"
+_ANY_GPU: Final = MiB(1 << 20)  # a memory by which requests are compared before a GPU is chosen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeUse:
+    """What is known on a node of the use of its GPUs."""
+
+    pods: Iterable[NodePod]  # those for which :func:`uses_gpus` is true
+    gpus: Sequence[Gpu]  # that are served
+    hardware: Hardware
+    vocabularies: Collection[Vocabulary]
+
+
+@dataclass(frozen=True, slots=True)
+class AskedShare:
+    """What one container asks for, whoever was to give it, and the mode of such a share."""
+
+    request: ContainerRequest
+    mode: Mode
 
 
 def uses_gpus(pod: NodePod, vocabularies: Collection[Vocabulary]) -> bool:
@@ -31,38 +64,208 @@ def uses_gpus(pod: NodePod, vocabularies: Collection[Vocabulary]) -> bool:
 
 
 def find_unaccounted(
-    document: Mapping[str, object],
-    ledger: Ledger,
-    *,
-    pods: Iterable[NodePod],
-    instances: Iterable[RealisedInstance],
-    vocabularies: Collection[Vocabulary],
-) -> tuple[tuple[Entry, ...], tuple[NodePod, ...]]:
-    """Return entries for what is used without one, and the pods whose use is unknown.
+    document: Mapping[str, object], ledger: Ledger, use: NodeUse
+) -> tuple[Entry, ...]:
+    """Return entries for what is used without one; *document* is *ledger* as it was read.
 
-    *document* is *ledger* as it was read; *pods* are those for which :func:`uses_gpus` is true. A
-    pod on foreign instances needs no entry, because those are never promised.
+    A pod on foreign instances needs no entry, because those are never promised.
     """
-    foreign = [instance for instance in instances if instance.foreign]
+    foreign = [instance for instance in use.hardware.instances if instance.foreign]
     unclaimed = Counter(instance.gpu for instance in foreign)
-    entries: list[Entry] = []
-    unknown: list[NodePod] = []
-    for pod in sorted(pods, key=lambda pod: pod.uid):  # a stable order
+    entries = list(map(_foreign_entry, foreign))
+    strangers: list[NodePod] = []
+    for pod in sorted(use.pods, key=lambda pod: pod.uid):  # a stable order
         if ledger.entry(pod.uid) is not None:
             continue
-        devices = _listed_devices(pod, vocabularies)
-        entry = _annotated_entry(
-            document, pod, parse_untrusted_json(pod.assignment) or _as_assignment(devices)
-        )
+        devices = _listed_devices(pod, use.vocabularies)
+        told = parse_untrusted_json(pod.assignment) or _as_assignment(devices)
+        entry = _annotated_entry(document, pod, told)
+        bounded = entry and _bounded_entry(entry, asked_shares(pod, use.vocabularies), use.gpus)
         mig_devices = Counter(d.uuid for part in devices.values() for d in part if d.position)
-        if entry is not None and entry.containers:
-            entries.append(entry)
+        if bounded:
+            entries.append(bounded)
         elif mig_devices and mig_devices <= unclaimed:
             unclaimed -= mig_devices
         else:
-            unknown.append(pod)
-    entries += map(_foreign_entry, foreign)
-    return tuple(sorted(entries, key=lambda entry: entry.uid)), tuple(unknown)
+            strangers.append(pod)
+    entries += _charges(strangers, _Room(use, (*ledger.entries, *entries)), ledger)
+    # With more than a status can hold, nothing at all would be reported.
+    return tuple(sorted(entries[:MOST_ENTRIES], key=lambda entry: entry.uid))
+
+
+def asked_shares(pod: NodePod, vocabularies: Collection[Vocabulary]) -> tuple[AskedShare, ...]:
+    """Return what the containers of *pod* ask for, of as many as one entry can hold."""
+    shares = (_asked_share(container, vocabularies) for container in pod.containers)
+    return tuple(share for share in shares if share is not None)[:MOST_CONTAINERS]
+
+
+def _asked_share(
+    container: PodContainer, vocabularies: Collection[Vocabulary]
+) -> AskedShare | None:
+    """Return what *container* asks for; the larger request where it asks in several words."""
+    names = {name for name in container.resources if _is_gpu(name, vocabularies)}
+    names = {name for name in names if not name.startswith(_MIG_PREFIX)}
+    if not names:
+        return None
+    known = (*vocabularies, *unserved_vocabularies(vocabularies), *OTHER_WORDS)
+    spoken = [words for words in known if not names.isdisjoint(words.resources)]
+    # Admission adds the slot to a request in other words than Volcano's, where it says nothing.
+    slots = {words.slot for words in vocabularies}
+    precise = [words for words in spoken if not (names - slots).isdisjoint(words.resources)]
+    shares = [_share_in(words, container) for words in precise or spoken]
+    whole = ContainerRequest(name=container.name, index=0, stage=container.stage, count=1)
+    return max(
+        shares or [AskedShare(whole, Mode.HAMI_CORE)],
+        key=lambda share: share.request.count * share.request.memory_on(_ANY_GPU),
+    )
+
+
+def _share_in(words: Vocabulary, container: PodContainer) -> AskedShare:
+    count, memory, percent, cores = (
+        container.resources.get(name or "", 0)
+        for name in (words.count, words.memory, words.percent, words.cores)
+    )
+    most = int(WHOLE_GPU)
+    request = ContainerRequest(
+        name=container.name,
+        index=0,
+        stage=container.stage,
+        count=max(1, count),
+        memory=MiB(memory * words.memory_factor) if memory else None,
+        percent=min(percent, most) if percent and not memory else None,
+        cores=CorePercent(most if words.whole and count else min(cores, most)),
+    )
+    return AskedShare(request, words.mode or Mode.HAMI_CORE)
+
+
+def _bounded_entry(entry: Entry, shares: Iterable[AskedShare], gpus: Iterable[Gpu]) -> Entry | None:
+    """Return *entry*, which rests on annotations, with no more than the pod asks for.
+
+    Anybody may have written them. ``None`` where they name other containers, or more GPUs.
+    """
+    asked = {share.request.name: share.request for share in shares}
+    memory = {gpu.uuid: gpu.memory for gpu in gpus}
+    if not entry.containers or any(
+        held.name not in asked or len(held.grants) > asked[held.name].count
+        for held in entry.containers
+    ):
+        return None
+
+    def bounded(grant: Grant, request: ContainerRequest) -> Grant:
+        if grant.placed is not None:
+            return grant
+        most = request.memory_on(memory.get(grant.gpu, grant.memory))
+        whole = request.memory is None and request.percent is None
+        cores = grant.cores if whole else min(grant.cores, request.cores)
+        return _grant(grant.gpu, grant.mode, memory=min(grant.memory, most), cores=cores)
+
+    containers = (
+        replace(held, grants=tuple(bounded(grant, asked[held.name]) for grant in held.grants))
+        for held in entry.containers
+    )
+    return replace(entry, containers=tuple(containers))
+
+
+def _grant(gpu: str, mode: Mode, *, memory: MiB, cores: CorePercent) -> Grant:
+    return Grant(gpu=gpu, mode=mode, memory=memory, cores=cores)
+
+
+class _Room:
+    """What is free on the GPUs of a node while pods are charged, one after the other."""
+
+    def __init__(self, use: NodeUse, entries: Iterable[Entry]) -> None:
+        self.use = use
+        self.gpus = tuple(gpu for gpu in use.gpus if gpu.mode is not Mode.MIG)
+        self._free = {gpu.uuid: gpu.memory - gpu.foreign for gpu in use.gpus}
+        self._placed: set[tuple[str, Placement]] = set()
+        for entry in entries:
+            self.take(entry.containers)
+
+    def take(self, containers: Sequence[ContainerGrants]) -> None:
+        """Count what a pod holds as taken."""
+        for grant in peak_grants(containers):
+            self._free[grant.gpu] = self._free.get(grant.gpu, 0) - grant.memory
+            if grant.placed is not None:
+                self._placed.add((grant.gpu, grant.placed))
+
+    def best_gpus(
+        self, share: AskedShare, *wanted: Collection[str], own: Mapping[str, int]
+    ) -> list[Gpu]:
+        """Return the GPUs for *share*: those *wanted* first, then the fullest that have room.
+
+        *own* is the memory that other containers of the pod take, by GPU.
+        """
+
+        def rank(gpu: Gpu) -> tuple[object, ...]:
+            free = self._free[gpu.uuid] - own.get(gpu.uuid, 0)
+            fits = free >= share.request.memory_on(gpu.memory)
+            preferred = [gpu.uuid not in uuids for uuids in wanted]
+            others = not gpu.healthy, not fits, gpu.uuid not in own, free if fits else -free
+            return *preferred, *others, gpu.index
+
+        return sorted(self.gpus, key=rank)[: share.request.count]
+
+    def idle_instances(self, uuids: Collection[str]) -> Iterator[Grant]:
+        """Yield grants of the MIG instances *uuids* that nobody holds and that are not foreign."""
+        for instance in self.use.hardware.instances:
+            placed = instance.placed
+            held = instance.foreign or (instance.gpu, placed) in self._placed
+            if instance.uuid in uuids and not held:
+                memory = placed.profile.memory
+                grant = _grant(instance.gpu, Mode.MIG, memory=memory, cores=NO_CORES)
+                yield msgspec.structs.replace(grant, placed=placed)
+
+
+def _charges(strangers: Sequence[NodePod], room: _Room, ledger: Ledger) -> Iterator[Entry]:
+    """Yield charges of pods of which nobody knows what they use.
+
+    A charge stays where the last status has it, so those are counted before new ones are placed.
+    """
+    before = {entry.uid: _gpus_of(entry.containers) for entry in ledger.unpromised}
+    for pod in sorted(strangers, key=lambda pod: pod.uid not in before):
+        containers = tuple(_charged(pod, room, before=before.get(pod.uid, frozenset())))
+        if containers:
+            room.take(containers)
+            yield Entry(
+                namespace=pod.namespace,
+                pod=pod.name,
+                uid=pod.uid,
+                since=_UNKNOWN_SINCE,
+                containers=containers,
+            )
+
+
+def _charged(pod: NodePod, room: _Room, *, before: Collection[str]) -> Iterator[ContainerGrants]:
+    """Yield what each container of *pod* is charged for.
+
+    On a GPU in MIG mode it can have reached an instance only, so there it is charged for those on
+    which it has processes.
+    """
+    reached = room.use.hardware.reached.get(pod.uid, frozenset())
+    if instances := tuple(room.idle_instances(reached)):
+        yield ContainerGrants(name=pod.containers[0].name, grants=instances)
+    if reached and reached.isdisjoint(gpu.uuid for gpu in room.gpus):
+        return
+    own: Counter[str] = Counter()  # memory by GPU; init containers end before others start
+    for share in asked_shares(pod, room.use.vocabularies):
+        request = share.request
+        grants = tuple(
+            _grant(
+                gpu.uuid,
+                share.mode,
+                memory=min(request.memory_on(gpu.memory), gpu.memory),
+                cores=request.cores,
+            )
+            for gpu in room.best_gpus(share, reached, before, own=own)
+        )
+        if grants:
+            lasts = request.stage is not Stage.INIT
+            own.update({grant.gpu: grant.memory if lasts else 0 for grant in grants})
+            yield ContainerGrants(name=request.name, grants=grants, stage=request.stage)
+
+
+def _gpus_of(containers: Iterable[ContainerGrants]) -> frozenset[str]:
+    return frozenset(grant.gpu for held in containers for grant in held.grants)
 
 
 def _is_gpu(name: str, vocabularies: Collection[Vocabulary]) -> bool:

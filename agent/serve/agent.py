@@ -94,7 +94,7 @@ class AgentParts:
         library = self._library()
         self.regions = RegionFiles(self.paths.host_root, self.processes, library=library)
         self.monitor = Monitor(self._monitor_services(client, library))
-        self.monitor.on_snapshot = self._update_foreign_memory
+        self.monitor.on_snapshot = self._update_foreign_use
 
     @property
     def version(self) -> str:
@@ -207,17 +207,18 @@ class AgentParts:
             counters=self.metrics,
         )
 
-    def _update_foreign_memory(self) -> None:
-        """Report the foreign memory that the monitor measured, so that it is not promised."""
-        before = self.hardware_informer.foreign_memory
+    def _update_foreign_use(self) -> None:
+        """Report what the monitor saw in use without an entry, so that it is not promised."""
+        informer, snapshot = self.hardware_informer, self.monitor.snapshot
+        before = informer.foreign_memory
         measured = self.monitor.foreign.items()
         rounded = {gpu: rounded_memory(before.get(gpu, NO_MEMORY), held) for gpu, held in measured}
-        if rounded != before:
-            self.hardware_informer.foreign_memory = {
-                **before,
-                **rounded,
-            }  # a GPU that does not answer keeps its last value
-            self.hardware_informer.refresh()
+        reached = informer.reached if snapshot is None else snapshot.reached
+        if rounded != before or reached != informer.reached:
+            # A GPU that does not answer keeps its last value.
+            informer.foreign_memory = {**before, **rounded}
+            informer.reached = reached
+            informer.refresh()
 
     def _node(self) -> Reference:
         """Return the reference to our Node in Events."""

@@ -1,5 +1,6 @@
 """Monitor view: what the monitor reads about this node, and the evictions it requests."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -17,6 +18,8 @@ from agent.node.pods import NodePod
 from agent.node.unaccounted import uses_gpus
 from agent.share import Share
 from allocator.config.settings import Enforcement
+from allocator.model.units import MiB
+from allocator.model.usage import peak_grants
 from kube.client import ApiClient
 from kube.errors import KubeError
 
@@ -50,16 +53,15 @@ class MonitorView:
             return None
         return shares_of(stored_gpu_node.ledger.entries, self.informer.pods, devices)
 
-    def unpromised_gpus(self) -> frozenset[tuple[str, str]]:
-        """Return the uids of pods with each GPU that the status says they use without an entry."""
+    def unpromised_memory(self) -> Mapping[tuple[str, str], MiB]:
+        """Return what the status says is used without an entry, by pod uid and GPU."""
         stored_gpu_node = self.informer.gpu_node
         entries = () if stored_gpu_node is None else stored_gpu_node.ledger.unpromised
-        return frozenset(
-            (entry.uid, grant.gpu)
-            for entry in entries
-            for container in entry.containers
-            for grant in container.grants
-        )
+        memory: Counter[tuple[str, str]] = Counter()
+        for entry in entries:
+            for grant in peak_grants(entry.containers):
+                memory[entry.uid, grant.gpu] += grant.memory
+        return {key: MiB(amount) for key, amount in memory.items()}
 
     def pods(self) -> Mapping[str, LocalPod]:
         """Return the pods that are bound here, by uid."""

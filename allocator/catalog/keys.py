@@ -60,4 +60,6 @@ GROUP_POLICY_KEY: Final = "volcano.sh/vgpu-podgroup-policy"
 POD_GROUP_KEYS: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 CDI_PREFIX: Final = "cdi.k8s.io/"
 CAPACITY_KEY: Final = f"{OWN}capacity"  # annotation: the resources whose capacity an agent wrote
+# On our ValidatingWebhookConfiguration, where a policy reads it: what only our agents offer.
+SOLE_KEY: Final = f"{OWN}sole-resources"
 NOT_READY_TAINT: Final = f"{OWN}agent-not-ready"  # put on new nodes, taken off by their agent

@@ -11,6 +11,7 @@ __all__ = [
     "GPUSHARE",
     "LARGEST_FACTOR",
     "OTHER_PLUGINS",
+    "OTHER_WORDS",
     "OWN",
     "SLOT",
     "VOCABULARIES",
@@ -75,6 +76,24 @@ GPUSHARE: Final = Vocabulary(
     slot=SLOT,
 )
 VOCABULARIES: Final = (VOLCANO, GPUSHARE)
+# Words of plugins whose pods may run on a node that we take over, or run past us. No request is
+# read in them; what is in use is charged by them.
+OTHER_WORDS: Final = (
+    Vocabulary(  # HAMi's, and with the number alone NVIDIA's: whole GPUs
+        name="hami",
+        count="nvidia.com/gpu",
+        memory="nvidia.com/gpumem",
+        percent="nvidia.com/gpumem-percentage",
+        cores="nvidia.com/gpucores",
+        slot="nvidia.com/gpu",
+    ),
+    Vocabulary(  # Volcano's first plugin
+        name="volcano-gpu-share",
+        count="volcano.sh/gpu-number",
+        memory="volcano.sh/gpu-memory",
+        slot="volcano.sh/gpu-number",
+    ),
+)
 LARGEST_FACTOR: Final = 1 << 20  # MiB per unit: a unit of 1 TiB
 
 

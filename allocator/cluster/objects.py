@@ -8,9 +8,9 @@ from typing import Final
 import msgspec
 import structlog
 
-from allocator.catalog.keys import REGISTER_KEY
+from allocator.catalog.keys import CAPACITY_KEY, REGISTER_KEY
 from allocator.catalog.vocabularies import OWN
-from allocator.ledger.closed import withdrawn_resources
+from allocator.ledger.closed import offered_resources, withdrawn_resources
 from allocator.ledger.drift import MOST_PROBLEMS
 from allocator.ledger.ledger import Ledger, parse_ledger_text
 from allocator.ledger.lifecycle import NodeIdentity
@@ -91,6 +91,8 @@ class NodeObject:
     saved_register: str = ""  # our annotation: the register before we lowered it
     resource_version: str = ""
     withdrawn: frozenset[str] = frozenset()  # extended resources of which it has 0 to give
+    offered: frozenset[str] = frozenset()  # those of which it has more
+    added: frozenset[str] = frozenset()  # those that our agent notes as its own
 
     @property
     def full_register(self) -> str:
@@ -106,6 +108,8 @@ class NodeObject:
             agent=self.has_agent,
             registered=registered,
             withdrawn=self.withdrawn,
+            offered=self.offered,
+            added=self.added,
         )
 
 
@@ -124,6 +128,8 @@ def decode_node(raw: bytes) -> NodeObject:
     """Read a Node."""
     node = _NODE_DECODER.decode(raw)
     metadata, system = node.metadata, node.status and node.status.system
+    allocatable = (node.status and node.status.allocatable) or {}
+    added = (metadata.annotations or {}).get(CAPACITY_KEY, "")
     return NodeObject(
         name=metadata.name,
         register=(metadata.annotations or {}).get(REGISTER_ANNOTATION, ""),
@@ -133,7 +139,9 @@ def decode_node(raw: bytes) -> NodeObject:
         handshake=(metadata.annotations or {}).get(HANDSHAKE_ANNOTATION, ""),
         saved_register=(metadata.annotations or {}).get(REGISTER_KEY, ""),
         resource_version=metadata.version,
-        withdrawn=withdrawn_resources((node.status and node.status.allocatable) or {}),
+        withdrawn=withdrawn_resources(allocatable),
+        offered=offered_resources(allocatable),
+        added=frozenset(filter(None, added.split(","))),
     )
 
 

@@ -60,3 +60,8 @@ def withdrawn_resources(allocatable: Mapping[str, str]) -> frozenset[str]:
     Kubelet writes 0 when the device plugin of a resource has ended, and removes nothing.
     """
     return frozenset(name for name, amount in allocatable.items() if amount == "0" and "/" in name)
+
+
+def offered_resources(allocatable: Mapping[str, str]) -> frozenset[str]:
+    """Return the extended resources in a Node's *allocatable* of which there is some."""
+    return frozenset(name for name, amount in allocatable.items() if amount != "0" and "/" in name)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from allocator.ledger.decode import DecodedGpuNode, decode, decode_text
-from allocator.ledger.schema import FORMER_FINALIZER
+from allocator.ledger.schema import FOREIGN_NAMESPACE, FORMER_FINALIZER
 from allocator.model.allocation import Entry
 from allocator.model.gpu import Node
 from allocator.model.problem import Problem
@@ -134,6 +134,11 @@ class Ledger:
     def entry(self, uid: str) -> Entry | None:
         """Return the readable entry of pod *uid*, if it has one."""
         return next((entry for entry in self.entries if entry.uid == uid), None)
+
+    @property
+    def strangers(self) -> tuple[Entry, ...]:
+        """Return what pods use without an entry; MIG instances of nobody's are left out."""
+        return tuple(use for use in self.unpromised if use.namespace != FOREIGN_NAMESPACE)
 
     @property
     def closed(self) -> str:

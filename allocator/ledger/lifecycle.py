@@ -40,6 +40,8 @@ class NodeIdentity:
     registered: Node | None = None  # the GPUs of its register annotation, None without one
     # Extended resources of which kubelet has none to give, as after the end of their device plugin.
     withdrawn: frozenset[str] = frozenset()
+    offered: frozenset[str] = frozenset()  # extended resources of which it has some to give
+    added: frozenset[str] = frozenset()  # those that our agent offers there, as it notes
 
 
 class GpuNodeAction(Enum):

@@ -46,6 +46,8 @@ MOST_BOARDS: Final = 8  # GPUs of one model may differ in their placements
 MOST_GPUS: Final = 64  # 16 in one machine, 32 with boxes of GPUs beside it
 MOST_INSTANCES: Final = 512
 MOST_UNPROMISED: Final = 256  # pods; kubelet runs 110 unless told otherwise
+# The namespace, in place of a pod's, of use without an entry that belongs to no pod.
+FOREIGN_NAMESPACE: Final = "foreign"
 
 
 class Wire(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):

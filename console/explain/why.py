@@ -61,6 +61,7 @@ class NodeAnswer:
     node: str
     closed_reason: str = ""  # why it takes no new pods
     finding: Finding | None = None
+    strangers: tuple[Entry, ...] = ()  # use of pods without an entry, where the pod does not fit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,14 +233,17 @@ def _node_answer(
 ) -> NodeAnswer:
     """Return what a node lacks; *snapshot* also has the GPUs that the scheduler does not see."""
     closed_reason = facts.site.closed_reason(name)
+    strangers = facts.site.ledgers[name].strangers
     if closed_reason:
-        return NodeAnswer(node=name, closed_reason=closed_reason)
+        return NodeAnswer(node=name, closed_reason=closed_reason, strangers=strangers)
     choice = choose(search.snapshot, request, mode=search.mode, node=name, policy=search.policy)
     node = snapshot.nodes[name]
     unseen = bool(choice.findings) and len(search.snapshot.nodes[name].gpus) < len(node.gpus)
     if unseen and place_on(node, in_mode(request, search.mode), policy=search.policy):
-        return NodeAnswer(node=name, finding=unseen_finding(node, facts.pod))
-    return NodeAnswer(node=name, finding=choice.findings[0] if choice.findings else None)
+        return NodeAnswer(node=name, finding=unseen_finding(node, facts.pod), strangers=strangers)
+    if not choice.findings:
+        return NodeAnswer(node=name)
+    return NodeAnswer(node=name, finding=choice.findings[0], strangers=strangers)
 
 
 def _freeing_pods(

@@ -69,6 +69,7 @@ def _node(answer: NodeAnswer) -> dict[str, Any]:
         "node": answer.node,
         "out": answer.closed_reason or None,
         "finding": None if answer.finding is None else finding_document(answer.finding),
+        "strangers": [{"namespace": use.namespace, "pod": use.pod} for use in answer.strangers],
     }
 
 

@@ -16,7 +16,7 @@ from allocator.report.terminal_lines import Line, Tone, counted, row
 from console.cluster.event import EventView
 from console.cluster.pod import PodState
 from console.explain.headline import TONES, headline, headline_lines
-from console.explain.why import HeldEntry, NodeAnswer, PodWhy
+from console.explain.why import MOST_FREEING_PODS, HeldEntry, NodeAnswer, PodWhy
 from console.get.table import UNKNOWN, age
 
 _MOST_NAMES: Final = 3
@@ -176,6 +176,20 @@ def _node_lines(pod_why: PodWhy) -> Iterator[Line]:
     if pod_why.node_count > len(pod_why.answers):
         more = pod_why.node_count - len(pod_why.answers)
         yield from row("", f"and {counted(more, 'more node')}")
+    yield from _stranger_lines(pod_why)
+
+
+def _stranger_lines(pod_why: PodWhy) -> Iterator[Line]:
+    """Yield the pods that came past admission onto nodes where the pod does not fit."""
+    texts = [
+        f"{use.namespace}/{use.pod} uses GPUs of {answer.node}, and what it asks for is kept for it"
+        for answer in pod_why.answers
+        for use in answer.strangers
+    ]
+    for number, text in enumerate(texts[:MOST_FREEING_PODS]):
+        yield from row("" if number else "no entry", text, Tone.WARN)
+    if len(texts) > MOST_FREEING_PODS:
+        yield from row("", f"and {counted(len(texts) - MOST_FREEING_PODS, 'more pod')}")
 
 
 def _names(answers: Sequence[NodeAnswer]) -> str:

@@ -29,6 +29,7 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     fits_mib: int | None = msgspec.field(name="fitsMiB")
     pods: tuple[str, ...]
     out: str  # why nothing may be promised there; "" where something may
+    strangers: tuple[str, ...]  # pods that use GPUs without an entry, of those above
     inventory: str
     driver: str  # its version, or that the GPUs are simulated
     created: datetime | None
@@ -51,6 +52,7 @@ def node_rows(site: ClusterView) -> Iterator[NodeRow]:
             fits_mib=max((r.fits_mib for r in rows if r.fits_mib is not None), default=None),
             pods=_unique(pod for row in rows for pod in row.pods),
             out=site.closed_reason(name),
+            strangers=_unique(f"{use.namespace}/{use.pod}" for use in site.ledgers[name].strangers),
             inventory=site.ledgers[name].inventory,
             driver=site.account(name).driver,
             created=site.created_at(name),
@@ -90,5 +92,10 @@ def _cells(row: NodeRow, now: datetime) -> tuple[str, ...]:
         str(row.healthy),
         row.inventory.removeprefix("sha256:")[:10] or NONE,
         word(row.driver),
-        row.out or NONE,
+        row.out or _without_entry(row.strangers) or NONE,
     )
+
+
+def _without_entry(pods: tuple[str, ...]) -> str:
+    """Return which pods use GPUs without an entry; empty if none does."""
+    return f"without an entry: {', '.join(pods)}" if pods else ""

@@ -10,21 +10,29 @@ mild is seen there only. The words of an error here begin with the message of it
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cel_expr_python import cel
 
 from manifests.generator.names import Json
 
-_NAMES: Final = ("object", "oldObject", "request", "variables")
+_NAMES: Final = ("object", "oldObject", "request", "variables", "params", "namespaceObject")
 _ENVIRONMENT: Final = cel.NewEnv(variables=dict.fromkeys(_NAMES, cel.Type.DYN))
 
 # What is understood here; a policy with anything else would be judged wrongly.
-_SPEC: Final = {"failurePolicy", "matchConstraints", "matchConditions", "variables", "validations"}
+_SPEC: Final = {
+    "failurePolicy",
+    "paramKind",
+    "matchConstraints",
+    "matchConditions",
+    "variables",
+    "validations",
+}
 _CONSTRAINTS: Final = {"resourceRules", "namespaceSelector"}
 _RULE: Final = {"apiGroups", "apiVersions", "operations", "resources"}
-_BINDING: Final = {"policyName", "validationActions"}
+_BINDING: Final = {"policyName", "validationActions", "paramRef"}
+_PARAMETER: Final = {"name", "parameterNotFoundAction"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +43,7 @@ class Review:
     object: Json | None
     old: Json | None
     namespace: Mapping[str, str] | None
+    params: Mapping[str, Json] = field(default_factory=dict)  # by name, whatever their kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +75,29 @@ class Policies:
             for each in kept
             if each["kind"] == "ValidatingAdmissionPolicyBinding"
         ]
-        self._bound = [
-            (each["policyName"], policies[each["policyName"]], tuple(each["validationActions"]))
-            for each in bindings
-        ]
+        self._bound = [(each, policies[each["policyName"]]) for each in bindings]
 
     def findings(self, review: Review) -> Iterator[Finding]:
         """Yield what each policy that is in force objects to."""
-        for name, spec, actions in self._bound:
-            if _matches(spec["matchConstraints"], review):
-                for words in _objections(spec, review):
-                    yield Finding(name.partition(".")[0], words, actions)
+        for bound, spec in self._bound:
+            name = bound["policyName"].partition(".")[0]
+            params = _parameter(bound, review)
+            if params is not _NOT_FOUND and _matches(spec["matchConstraints"], review):
+                for words in _objections(spec, review, params):
+                    yield Finding(name, words, tuple(bound["validationActions"]))
+
+
+_NOT_FOUND: Final = {"apiVersion": "nothing"}
+
+
+def _parameter(bound: Json, review: Review) -> Json | None:
+    """Return the parameter object of a binding, ``None`` where it has none."""
+    if "paramRef" not in bound:
+        return None
+    reference = _understood(bound["paramRef"], _PARAMETER)
+    if reference["parameterNotFoundAction"] != "Allow":
+        raise ValueError("not understood: a binding that refuses without its parameter")
+    return review.params.get(reference["name"], _NOT_FOUND)
 
 
 def value_of(expression: str, values: Mapping[str, Any]) -> object:
@@ -127,7 +148,7 @@ def _selects(selector: Json, labels: Mapping[str, str]) -> bool:
     )
 
 
-def _objections(spec: Json, review: Review) -> Iterator[str]:
+def _objections(spec: Json, review: Review, params: Json | None) -> Iterator[str]:
     """Yield the message of each validation that does not hold; errors are objections too."""
     if spec["failurePolicy"] != "Fail":
         raise ValueError(f"not understood: failurePolicy {spec['failurePolicy']}")
@@ -135,6 +156,10 @@ def _objections(spec: Json, review: Review) -> Iterator[str]:
         "object": review.object,
         "oldObject": review.old,
         "request": review.request,
+        "params": params,
+        "namespaceObject": None
+        if review.namespace is None
+        else {"metadata": {"labels": dict(review.namespace)} if review.namespace else {}},
     }
     try:
         if not _concerns(spec.get("matchConditions", []), values):

@@ -20,10 +20,11 @@ from allocator.cli.process import background
 from allocator.ledger.ledger import Ledger, parse_ledger
 from kube.client import Client
 from kube.config import from_kubeconfig
+from manifests.generator.capacity import sole_capacity
 from manifests.generator.names import AGENT
 from tests.builders.pods import CORES, MEMORY, MODE, NUMBER, container, pod
 from tests.cluster.api import MERGE, ApiError, Json, wait_for
-from tests.cluster.installation import GPU_NODES, PODS, Installation, installation
+from tests.cluster.installation import GPU_NODES, HOOKS, PODS, Installation, installation
 from tests.cluster.ports import free_port
 from tests.cluster.process import Process
 from tests.cluster.site import MANIFESTS
@@ -313,6 +314,68 @@ def test_a_node_whose_boot_ids_differ_says_so_and_is_left_alone(node: Node) -> N
 
     report("")
     wait_for(lambda: node.accounted and not closed(), within=WITHIN)
+
+
+SEED: Json = {"aliyun.com/gpu-mem": "1"}  # seed 004: one GiB, in a namespace without the label
+
+
+def _seed(name: str, node_name: str) -> Json:
+    made = container(limits=SEED)
+    return {
+        "metadata": {"name": name},
+        "spec": {"containers": [made], "nodeName": node_name, "restartPolicy": "Never"},
+    }
+
+
+@pytest.fixture
+def unpoliced(node: Node) -> Iterator[None]:
+    """Wait until the policy refuses seed 004's pod, and take the policy out for a while."""
+    site, plain = node.site, node.site.namespace({})
+    allocatable = {"status": {"allocatable": node.capacity}}  # kubelet copies it
+    site.api.request("PATCH", f"{NODE}/status", allocatable, headers={"Content-Type": MERGE})
+    wait_for(lambda: "sole-capacity" in site.refusal(plain, _seed("seed", "")), within=90)
+    _, binding = sole_capacity()
+    place = f"{HOOKS}/validatingadmissionpolicybindings"
+    site.api.request("DELETE", f"{place}/{binding['metadata']['name']}")
+    wait_for(lambda: not site.refusal(plain, _seed("seed", "")), within=WITHIN)
+    yield
+    site.api.create(place, binding)
+
+
+@pytest.mark.usefixtures("unpoliced")
+def test_a_pod_past_admission_takes_what_it_asks_for_and_closes_nothing(
+    node: Node, team: str
+) -> None:
+    """It is charged on one GPU and told so; the node goes on to serve everybody else."""
+    site, plain = node.site, node.site.namespace({})
+    path = f"{PODS.format(plain)}/stranger"
+    site.api.create(PODS.format(plain), _seed("stranger", "sim-1"))
+    running: Json = {"name": "main", "state": {"running": {"startedAt": "2026-11-24T12:00:00Z"}}}
+    running |= {"image": "none", "imageID": "", "ready": True, "restartCount": 0}
+    status = {"status": {"phase": "Running", "containerStatuses": [running]}}
+    site.api.request("PATCH", f"{path}/status", status, headers={"Content-Type": MERGE})
+
+    def charged() -> list[tuple[str, int]]:
+        return [
+            (one.pod, grant.memory)
+            for one in node.ledger.unpromised
+            for held in one.containers
+            for grant in held.grants
+        ]
+
+    wait_for(charged, within=WITHIN)
+    assert charged() == [("stranger", 1024)]
+    assert all(gpu.healthy for gpu in node.ledger.node.gpus)
+    assert "closed" not in site.api.get(f"{GPU_NODES}/sim-1")["status"]
+    bound(node, team, "honest", mode="hami-core", **{MEMORY: 4000})
+
+    def notes() -> list[str]:
+        events = site.api.get(f"/apis/events.k8s.io/v1/namespaces/{plain}/events")["items"]
+        return [event["note"] for event in events if event["reason"] == "VgpuUnpromised"]
+
+    wait_for(lambda: any("is charged on" in note for note in notes()), within=WITHIN)
+    site.api.request("DELETE", path, query={"gracePeriodSeconds": "0"})
+    wait_for(lambda: not charged(), within=WITHIN)
 
 
 def test_a_withdrawing_agent_takes_everything_back(node: Node) -> None:

@@ -39,7 +39,7 @@ def decide_batch(
         demand = context.snapshot.demand
         assigned = assign(ledger, bind.wanted, policy=context.policy, demand=demand)
         if isinstance(assigned, NoFit):
-            results.append(no_fit_denial(bind, assigned))
+            results.append(no_fit_denial(bind, assigned, ledger))
             continue
         entry = entry_of(bind, assigned, now)
         if (why := _unwritable_denial(ledger, entry)) is not None:

@@ -166,9 +166,15 @@ def pending_refusal(node: str) -> Refusal:
     )
 
 
-def no_fit_denial(bind: BindRequest, no_fit: NoFit) -> Denied:
-    """Say why the node has nothing for the pod: what ``FailedScheduling`` shows its user."""
+def no_fit_denial(bind: BindRequest, no_fit: NoFit, ledger: Ledger) -> Denied:
+    """Say why the node of *ledger* has nothing for the pod: what ``FailedScheduling`` shows.
+
+    Its user may not see pods of other namespaces, so those that came past us are only counted.
+    """
     text = f"node {quote(bind.bound.node)}: {no_fit.finding} [{no_fit.finding.reason}]"
+    if number := len(ledger.strangers):
+        pods = "1 pod uses" if number == 1 else f"{number} pods use"
+        text += f"; {pods} GPUs there without an entry: kubectl vgpu why names them"
     return Denied(conflict(text) if no_fit.later else forbidden(text), no_fit.finding.reason)
 
 

@@ -102,6 +102,14 @@ _DRIFTED: Final = f"its containers use other GPUs than its annotations name; {_A
 _RUNS: Final = f"its containers use GPUs without an entry in the ledger; {_ANEW}"
 
 
+def _charged_text(entry: Entry) -> str:
+    """Say where a pod is charged that no annotation tells the GPUs of."""
+    gpus = ", ".join(dict.fromkeys(_gpus(entry.containers)))
+    return (
+        f"its containers started without an entry; what it asks for is charged on {gpus}; {_ANEW}"
+    )
+
+
 def _confirm(
     bind: BindRequest, entry: Entry, assignment: object, *, ledger: Ledger
 ) -> LateClaim | Refusal:
@@ -113,6 +121,8 @@ def _confirm(
             if _is_same(assignment, entry)
             else conflict(_DRIFTED)
         )
+    if not _listed_gpus(bind):
+        return conflict(_charged_text(entry))
     listed = _listed_grants(bind, ledger)
     same = listed is not None and _gpus(listed) == _gpus(entry.containers)
     return _claim_with(bind, listed, LateBasis.CONFIRMED) if listed and same else conflict(_DRIFTED)

@@ -7,7 +7,7 @@ from allocator.cli.process import Start
 from allocator.cluster.inventory import Inventory
 from allocator.cluster.pods import Pods
 from allocator.config.settings import NodeAgent
-from allocator.controllers import closed_nodes, drift, match_conditions, requeue
+from allocator.controllers import closed_nodes, drift, match_conditions, requeue, sole_capacity
 from allocator.controllers.gang import GangController
 from allocator.controllers.gpunode import GpuNodeController
 from allocator.controllers.reclaim import ReclaimController
@@ -50,6 +50,7 @@ def start_controllers(leader: LeaderContext, election: Election, start: Start) -
         "waker": (lambda: requeue_controller.sweep(election.term), requeue.SWEEP_SECONDS),
         "closed nodes": (_closed_nodes_controller(leader).sweep, closed_nodes.SWEEP_SECONDS),
         "drift": (_drift_controller(leader).sweep, drift.SWEEP_SECONDS),
+        "sole capacity": (_sole_capacity_controller(leader).sweep, sole_capacity.SWEEP_SECONDS),
         "match conditions": (_conditions_controller(leader).sweep, match_conditions.SWEEP_SECONDS),
     }
     start(election.run(), "ledger election")
@@ -113,6 +114,16 @@ def _closed_nodes_controller(leader: LeaderContext) -> closed_nodes.ClosedNodesC
         upstream=lambda: inventory.settings.node_agent is NodeAgent.UPSTREAM,
         slot=lambda: inventory.vocabularies[0].slot,
         record=leader.events.record,
+    )
+
+
+def _sole_capacity_controller(leader: LeaderContext) -> sole_capacity.SoleCapacityController:
+    inventory = leader.inventory
+    return sole_capacity.SoleCapacityController(
+        leader.client,
+        inventory,
+        vocabularies=lambda: inventory.vocabularies,
+        upstream=lambda: inventory.settings.node_agent is NodeAgent.UPSTREAM,
     )
 
 

@@ -41,7 +41,7 @@ class MonitoredNode:
     local_pods: Mapping[str, LocalPod] = field(default_factory=lambda: {UID: POD})
     enforced: Enforcement = Enforcement.REPORT
     broken: bool = False
-    unpromised: frozenset[tuple[str, str]] = frozenset()
+    unpromised: Mapping[tuple[str, str], MiB] = field(default_factory=dict)
     clock: FakeClock = field(default_factory=FakeClock)
     events: list[Event] = field(default_factory=list)
     counted_violations: list[ViolationKind] = field(default_factory=list)
@@ -124,7 +124,7 @@ class MonitoredNode:
     def shares(self) -> tuple[Share, ...] | None:
         return self.promised
 
-    def unpromised_gpus(self) -> frozenset[tuple[str, str]]:
+    def unpromised_memory(self) -> Mapping[tuple[str, str], MiB]:
         return self.unpromised
 
     def pods(self) -> Mapping[str, LocalPod]:

@@ -140,19 +140,6 @@ def test_what_the_control_plane_shut_is_accounted_for_anew() -> None:
     play(act)
 
 
-def test_a_pod_that_runs_without_an_entry_closes_what_nobody_knows() -> None:
-    """Its annotations tell nothing, so every GPU may be in use."""
-
-    async def act(scene: Scene) -> None:
-        scene.bind("stranger", **STARTED)
-        await scene.told()
-
-        assert {g["healthy"] for g in scene.status["gpus"]} == {False}
-        assert "stranger" in scene.status["gpus"][0]["reason"]
-
-    play(act)
-
-
 def test_a_pod_of_another_plugin_takes_what_its_scheduler_listed() -> None:
     """The rest of the node stays open."""
     listed = {

@@ -80,12 +80,12 @@ def test_what_the_status_tells_as_unpromised_is_known_by_pod_and_gpu(tmp_path: P
     async def act(scene: Scene) -> None:
         view = view_of(scene, tmp_path)
         await scene.status_controller.flush()
-        assert view.unpromised_gpus() == frozenset()
+        assert view.unpromised_memory() == {}
         older = spec_of((promised("older"),))["entries"]
         scene.change(f"{GPU_NODES}/n", status=scene.status | {"unpromised": older})
         await scene.caught_up()
 
-        assert view.unpromised_gpus() == {("older", "GPU-0")}
+        assert view.unpromised_memory() == {("older", "GPU-0"): 1000}
 
     play(act)
 

@@ -50,6 +50,7 @@ def snapshot_of(
         ),
         usage={SOFT: Usage(memory=MiB(4000), utilization=37)},
         foreign={SOFT: MiB(700)},
+        reached={},
         unhealthy={CUT: "Xid 79: it has been silent for 12 s"},
         stuck={CUT: 1},
         measured=measured,

@@ -17,6 +17,7 @@ from agent.monitor.violation import (
     Violation,
     ViolationKind,
     foreign_memory,
+    reached_devices,
     violation_changes,
     violations,
 )
@@ -181,10 +182,40 @@ def test_what_is_told_as_unpromised_is_not_counted_twice() -> None:
     """It is taken as if promised; on a GPU that is not told of, it is foreign as before."""
     looked_at = replace(
         observed(located_process(3000), located_process(50, gpu="GPU-1")),
-        unpromised=frozenset({("u1", "GPU-0")}),
+        unpromised={("u1", "GPU-0"): MiB(3000)},
     )
 
     assert foreign_memory(looked_at, ("GPU-0", "GPU-1")) == {"GPU-0": 0, "GPU-1": 50}
+
+
+def test_what_an_unpromised_pod_holds_beyond_its_charge_is_foreign() -> None:
+    """Nobody limits it, so what it holds more than a share of that size may is there for nobody."""
+    charged = {("u1", "GPU-0"): MiB(1000)}
+    allowed = 1000 + 20 + CONTEXT_ALLOWANCE
+
+    within, beyond = (
+        foreign_memory(
+            replace(observed(located_process(used), located_process(0)), unpromised=charged),
+            ("GPU-0",),
+        )
+        for used in (allowed + CONTEXT_ALLOWANCE, allowed + CONTEXT_ALLOWANCE + 7000)
+    )
+
+    assert (within, beyond) == ({"GPU-0": 0}, {"GPU-0": 7000})
+
+
+def test_devices_are_reached_by_who_has_no_share() -> None:
+    """A GPU in MIG mode by its instance; not by processes outside pods, nor by who has an entry."""
+    looked_at = observed(
+        located_process(10, cgroup=PodCgroup("u8", MAIN)),
+        located_process(10, cgroup=PodCgroup("u8", MAIN), gpu="GPU-1"),
+        located_process(10, cgroup=PodCgroup("u9", None), instance="MIG-own"),
+        located_process(10, gpu="GPU-1"),
+        located_process(10, cgroup=None),
+        shares=SOFT,
+    )
+
+    assert reached_devices(looked_at) == {"u8": {"GPU-0", "GPU-1"}, "u9": {"MIG-own"}}
 
 
 def violation(

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from agent.node.pods import NodePod, parse_pod
-from agent.node.status import RealisedInstance
-from agent.node.unaccounted import find_unaccounted, uses_gpus
+from agent.node.status import Hardware, RealisedInstance
+from agent.node.unaccounted import NodeUse, find_unaccounted, uses_gpus
 from allocator.catalog.vocabularies import GPUSHARE, VOLCANO, configure_vocabulary
 from allocator.ledger.decode import decode
 from allocator.ledger.schema import spec_of
@@ -57,16 +57,16 @@ def unaccounted(
     promised: tuple[Entry, ...] = (),
     factor: int = 1,
     instances: tuple[RealisedInstance, ...] = (),
-) -> tuple[dict[str, tuple[Any, ...]], list[str]]:
-    """Return containers by the uid of each entry, and the uids of pods whose use is unknown."""
-    entries, unknown = find_unaccounted(
-        gpu_node(NODE, promised),
-        ledger(NODE, promised),
+) -> dict[str, tuple[Any, ...]]:
+    """Return the containers of each entry by its uid."""
+    use = NodeUse(
         pods=pods,
-        instances=instances,
+        gpus=NODE.gpus,
+        hardware=Hardware(devices=(), instances=instances),
         vocabularies=(configure_vocabulary(VOLCANO, memory_factor=factor), GPUSHARE),
     )
-    return {e.uid: e.containers for e in entries}, [pod.uid for pod in unknown]
+    entries = find_unaccounted(gpu_node(NODE, promised), ledger(NODE, promised), use)
+    return {e.uid: e.containers for e in entries}
 
 
 def grants(containers: tuple[Any, ...]) -> list[tuple[str, str, int, int]]:
@@ -75,19 +75,14 @@ def grants(containers: tuple[Any, ...]) -> list[tuple[str, str, int, int]]:
 
 def test_it_is_told_as_our_own_assignment_tells_it() -> None:
     """After the ledger was lost, the pod's own annotations say what to keep free."""
-    lost = entry("lost", soft_grant(3000, gpu="GPU-n-0"))
+    lost = entry("lost", soft_grant(3000, gpu="GPU-n-0"), container="c0")
     told = json.dumps(gpu_node(NODE, [lost])["spec"]["entries"][0]["containers"])
     known = entry("known", soft_grant(1000, gpu="GPU-n-0"))
     key = "vgpu-admission.io/assignment"
 
-    entries, unknown = unaccounted(
-        pod("known", {}, ONE),
-        pod("lost", {key: told}, ONE),
-        pod("odd", {key: "{"}, ONE),
-        promised=(known,),
-    )
+    entries = unaccounted(pod("known", {}, ONE), pod("lost", {key: told}, ONE), promised=(known,))
 
-    assert (entries, unknown) == ({"lost": lost.containers}, ["odd"])
+    assert entries == {"lost": lost.containers}
 
 
 @pytest.mark.parametrize("told", list(Stage))
@@ -97,7 +92,7 @@ def test_who_takes_turns_the_spec_says(told: Stage) -> None:
     lost = several("lost", *shares)
     text = json.dumps(gpu_node(NODE, [lost])["spec"]["entries"][0]["containers"])
 
-    entries, _ = unaccounted(
+    entries = unaccounted(
         pod("lost", {"vgpu-admission.io/assignment": text}, ONE, ONE, init=(ONE,))
     )
 
@@ -112,9 +107,10 @@ def test_it_is_told_as_another_scheduler_listed_it() -> None:
     """Part by part for the containers that ask, in units of the site's gpuMemoryFactor."""
     text = "GPU-n-0,NVIDIA,300,50:GPU-n-1,NVIDIA,300,50:;GPU-n-1,NVIDIA,20,0:"
 
-    entries, unknown = unaccounted(pod("p", VOLCANOS | {IDS: text}, {}, ONE, {}, ONE), factor=10)
+    two = {SLOT: "2", MEMORY: "300", "volcano.sh/vgpu-cores": "50"}
 
-    assert unknown == []
+    entries = unaccounted(pod("p", VOLCANOS | {IDS: text}, {}, two, {}, ONE), factor=10)
+
     assert grants(entries["p"]) == [
         ("c1", "GPU-n-0", 3000, 50),
         ("c1", "GPU-n-1", 3000, 50),
@@ -126,9 +122,7 @@ def test_a_part_for_each_container_says_the_same() -> None:
     """Writers differ in whether who asks for nothing has an empty part."""
     dense, sparse = "GPU-n-0,NVIDIA,3000,0:", ";GPU-n-0,NVIDIA,3000,0:;"
 
-    told = [
-        unaccounted(pod("p", VOLCANOS | {IDS: text}, {}, ONE))[0]["p"] for text in (dense, sparse)
-    ]
+    told = [unaccounted(pod("p", VOLCANOS | {IDS: text}, {}, ONE))["p"] for text in (dense, sparse)]
 
     assert told[0] == told[1]
 
@@ -138,31 +132,9 @@ def test_hamis_list_is_read_too() -> None:
     asking = {"nvidia.com/gpu": "1"}
     text = "GPU-n-0,NVIDIA,50,0:;;GPU-n-1,NVIDIA,6000,25:;"
 
-    entries, unknown = unaccounted(
-        pod("p", HAMIS | {HAMI_IDS: text}, {}, asking, init=(asking,)), factor=10
-    )
+    entries = unaccounted(pod("p", HAMIS | {HAMI_IDS: text}, {}, asking, init=(asking,)), factor=10)
 
-    assert unknown == []
     assert grants(entries["p"]) == [("i0", "GPU-n-0", 50, 0), ("c1", "GPU-n-1", 6000, 25)]
-
-
-@pytest.mark.parametrize(
-    "annotations",
-    [
-        pytest.param({}, id="none"),
-        pytest.param(VOLCANOS | {IDS: "GPU-n-0"}, id="no-list"),
-        pytest.param({IDS: "GPU-n-0,NVIDIA,3000,0:"}, id="of-no-node"),
-        pytest.param(
-            {"volcano.sh/vgpu-node": "m", IDS: "GPU-n-0,NVIDIA,3000,0:"}, id="of-another-node"
-        ),
-        pytest.param(VOLCANOS | {IDS: "GPU-n-0,NVIDIA,1,0:;GPU-n-0,NVIDIA,1,0:"}, id="too-many"),
-        pytest.param(VOLCANOS | {IDS: "GPU-n-0,NVIDIA,1,101:"}, id="no-percentage"),
-        pytest.param(VOLCANOS | {IDS: "GPU-n-0,NVIDIA,9999999999,1:"}, id="no-memory"),
-    ],
-)
-def test_what_nobody_knows_is_said_to_be_unknown(annotations: dict[str, str]) -> None:
-    """A list with any defect, of another node, or that does not fit the pod tells nothing."""
-    assert unaccounted(pod("p", annotations, ONE)) == ({}, ["p"])
 
 
 def test_instances_of_others_stand_for_their_tenants() -> None:
@@ -178,30 +150,9 @@ def test_instances_of_others_stand_for_their_tenants() -> None:
         for n, uid in enumerate("abc")
     ]
 
-    entries, unknown = unaccounted(*tenants, instances=made)
+    entries = unaccounted(*tenants, instances=made)
 
-    assert (set(entries), unknown) == ({"MIG-4", "MIG-5"}, ["c"])
-
-
-@pytest.mark.parametrize(
-    "told",
-    [
-        pytest.param("[" * 2000, id="never-ends"),
-        pytest.param("[" * 900 + "]" * 900, id="deep"),
-        pytest.param('[{"devices":' * 300 + "[]" + "}]" * 300, id="deep-devices"),
-        pytest.param("9" * 5000, id="a-long-number"),
-        pytest.param('"\\ud800"', id="half-a-character"),
-    ],
-)
-def test_an_annotation_written_to_harm_says_nothing(told: str) -> None:
-    """The node tells of all other pods, and of this one that nobody knows what it uses."""
-    lost = entry("lost", soft_grant(3000, gpu="GPU-n-0"))
-    good = json.dumps(gpu_node(NODE, [lost])["spec"]["entries"][0]["containers"])
-    key = "vgpu-admission.io/assignment"
-
-    entries, unknown = unaccounted(pod("harm", {key: told}, ONE), pod("lost", {key: good}, ONE))
-
-    assert (entries, unknown) == ({"lost": lost.containers}, ["harm"])
+    assert set(entries) == {"MIG-4", "MIG-5", "c"}
 
 
 @pytest.mark.parametrize(
@@ -233,12 +184,10 @@ def test_an_instance_of_somebody_else_keeps_its_slots(uuid: str | None) -> None:
     (gpu,) = node.gpus
     theirs = RealisedInstance(gpu=gpu.uuid, placed=placed("3g.20gb", 4), uuid=uuid, foreign=True)
 
-    entries, again = (
-        find_unaccounted(
-            gpu_node(node), ledger(node), pods=[], instances=[theirs], vocabularies=(VOLCANO,)
-        )[0]
-        for _ in range(2)
-    )
+    hardware = Hardware(devices=(), instances=(theirs,))
+    use = NodeUse(pods=(), gpus=node.gpus, hardware=hardware, vocabularies=(VOLCANO,))
+
+    entries, again = (find_unaccounted(gpu_node(node), ledger(node), use) for _ in range(2))
 
     assert entries == again
     stands = gpu_node(node, unpromised=spec_of(entries)["entries"])

@@ -8,13 +8,15 @@ from collections.abc import Callable
 import pytest
 import yaml
 
+from allocator.ledger.schema import spec_of
 from console.cluster.pod import PodState, PodView, pod_of
 from console.cluster.snapshot import cluster_view
 from console.get.gpu_rows import gpu_listing, gpu_rows
 from console.get.listing import Listing, OutputFormat, in_order, listing_lines
 from console.get.node_rows import node_listing, node_rows
 from console.get.pod_rows import PodRow, pod_listing, pod_rows
-from tests.builders.gpunodes import gpu_node
+from tests.builders.gpunodes import entry, gpu_node
+from tests.builders.model import soft_grant
 from tests.builders.pods import CORES, MEMORY, MODE, NUMBER, PERCENT, container, pod
 from tests.unit.console.sites import NOW, hard, held_hard, machine, site, soft, stored
 
@@ -209,6 +211,17 @@ def test_a_node_out_of_service_fits_nothing(machines: list[dict[str, object]], o
     assert row.out == out
     assert (row.fits_mib is None) == bool(out)
     assert {gpu.fits_mib is None for gpu in gpu_rows(found)} == {bool(out)}
+
+
+def test_who_uses_gpus_without_an_entry_is_named_with_the_node() -> None:
+    """The node is in service, and its row says whose use nobody was asked about."""
+    use = [entry(name, soft_grant(1000, gpu="GPU-gpu-b-0")) for name in ("one", "two")]
+    found = site([gpu_node(soft(), unpromised=spec_of(use)["entries"])], [machine("gpu-b")])
+
+    (row,) = node_rows(found)
+    assert (row.out, row.strangers) == ("", ("team-a/one", "team-a/two"))
+    shown = table(node_listing(found), OutputFormat.WIDE)
+    assert "without an entry: team-a/one, team-a/two" in shown
 
 
 def test_nodes_that_may_not_be_read_are_in_service() -> None:

@@ -9,11 +9,14 @@ import pytest
 
 from allocator.config.namespace_policy import NamespacePolicy
 from allocator.config.settings import Prefer
+from allocator.ledger.schema import spec_of
+from allocator.model.allocation import Entry
 from allocator.model.request import Mode
 from allocator.report.feasibility import FeasibilityVerdict
 from allocator.report.terminal_lines import WIDTH, plain_text, printed_lines
 from console.cluster.event import EventView, events_of
 from console.cluster.pod import PodState, PodView
+from console.cluster.snapshot import ClusterView
 from console.explain.why import MOST_FREEING_PODS, MOST_NODES, PodFacts, PodWhy, why
 from console.explain.why_json import why_document
 from console.explain.why_text import lines
@@ -141,6 +144,39 @@ def test_an_ending_is_named_only_if_it_is_enough() -> None:
     assert [(one.pod, one.node) for one in helped.freeing_pods] == [("whole", "gpu-b")]
     assert out.freeing_pods == ()
     assert [answer.closed_reason for answer in out.answers] == ["it is cordoned"]
+
+
+def used(*entries: Entry) -> ClusterView:
+    """Return a node with two GPUs on which pods run without an entry."""
+    return site([gpu_node(soft(), unpromised=spec_of(entries)["entries"])], [machine("gpu-b")])
+
+
+def test_who_came_past_admission_is_named_to_who_waits_for_the_node() -> None:
+    """A pod without an entry is somebody's mistake, and can be deleted."""
+    stranger = entry("stranger", soft_grant(15000, gpu="GPU-gpu-b-0"))
+    instance = replace(entry("MIG-1", soft_grant(1, gpu="GPU-gpu-b-0")), namespace="foreign")
+    wanted = stored("big-0", asking(15000, mode="hami-core"))
+
+    waits = told(wanted, site=used(stranger, instance))
+    fits = told(stored("big-0", asking(100, mode="hami-core")), site=used(stranger))
+
+    line = "no entry  team-a/stranger uses GPUs of gpu-b, and what it asks for is kept for it"
+    assert line in " ".join(text(waits).split()).replace("no entry ", "no entry  ")
+    assert why_document(waits)["nodes"][0]["strangers"] == [
+        {"namespace": "team-a", "pod": "stranger"}
+    ]
+    assert [(one.pod, one.node) for one in waits.freeing_pods] == [("stranger", "gpu-b")]
+    assert "no entry" not in text(fits)
+
+
+def test_many_that_came_past_admission_are_counted() -> None:
+    """A table of hundreds would hide what helps."""
+    many = [entry(f"s{n}", soft_grant(1000, gpu="GPU-gpu-b-0")) for n in range(9)]
+
+    shown = text(told(stored("big-0", asking(16000, mode="hami-core")), site=used(*many)))
+
+    assert shown.count("uses GPUs of gpu-b") == MOST_FREEING_PODS
+    assert "and 4 more pods" in shown
 
 
 def test_a_node_whose_agent_is_gone_has_no_room() -> None:

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from allocator.ledger.schema import spec_of
 from kube.clock import Clock
 from tests.builders.bindings import answered, binding, review
 from tests.builders.gpunodes import entry, gpu_node
@@ -39,3 +40,28 @@ def test_whoever_is_refused_a_promise_is_heard_of(node: str, told: str, *, dry: 
 
     assert not found["allowed"]
     assert [(uid, told in text) for uid, text in heard] == ([] if dry else [("uid-p", True)])
+
+
+@pytest.mark.parametrize("number", [0, 1, 3])
+def test_pods_without_an_entry_are_counted_where_there_is_no_room(number: int) -> None:
+    """Not named: who is refused may not see the other namespace's pods."""
+    server = api()
+    memory = nodes_of(1).gpus[0].memory
+    names = ["secret-pod", "b", "c"][:number]
+    use = [entry(name, soft_grant(memory, gpu="GPU-n0-0")) for name in names]
+    full = entry("full", soft_grant(memory, gpu="GPU-n0-0"))
+    server.gpu_node = gpu_node(nodes_of(1), [full], unpromised=spec_of(use)["entries"])
+    binder = BindingHandler(
+        calls=server, context_of=lambda _: AROUND, nodes_with_entry=lambda _: frozenset()
+    )
+
+    found = answered(asyncio.run(binder.bind(review(binding()))))
+
+    assert not found["allowed"]
+    words = {
+        0: "",
+        1: "; 1 pod uses GPUs there without an entry: kubectl vgpu why names them",
+        3: "; 3 pods use GPUs there without an entry: kubectl vgpu why names them",
+    }
+    assert found["status"]["message"].endswith(words[number] or "]")
+    assert "secret-pod" not in found["status"]["message"]

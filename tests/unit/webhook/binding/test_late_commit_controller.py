@@ -6,6 +6,7 @@ import orjson
 import pytest
 
 from allocator.config.settings import NodeAgent
+from allocator.volcano.device_list import LIST_ANNOTATION
 from tests.builders.gpunodes import Json, entry
 from tests.builders.model import soft_grant
 from tests.builders.pods import container
@@ -77,8 +78,7 @@ def test_what_the_agent_found_in_use_is_promised_again() -> None:
         pytest.param(
             {ASSIGNMENT: as_told(entry("uid-p", soft_grant(9, gpu="GPU-n0-0")))}, id="other"
         ),
-        pytest.param({ASSIGNMENT: "{"}, id="unreadable"),
-        pytest.param({}, id="nothing"),
+        pytest.param(SIX | {LIST_ANNOTATION: "GPU-n0-0,NVIDIA,3000,0:"}, id="another-list"),
     ],
 )
 def test_witnesses_that_differ_are_reported(told: Mapping[str, str]) -> None:
@@ -88,6 +88,16 @@ def test_witnesses_that_differ_are_reported(told: Mapping[str, str]) -> None:
     assert found.promised == ()
     assert [event.reason for event in found.events] == ["VgpuUnpromised"]
     assert "use other GPUs than its annotations name" in found.events[0].note
+
+
+@pytest.mark.parametrize("told", [{}, {ASSIGNMENT: "{"}], ids=["nothing", "unreadable"])
+def test_a_pod_that_tells_nothing_stays_charged(told: Mapping[str, str]) -> None:
+    """The agent can only have guessed at its GPUs, so no entry says that it has them."""
+    found = scene(bound(told), unpromised=[wire(USED)]).sweep()
+
+    assert found.promised == ()
+    assert [event.reason for event in found.events] == ["VgpuUnpromised"]
+    assert "what it asks for is charged on GPU-n0-1; delete the pod" in found.events[0].note
 
 
 def test_what_it_uses_may_have_been_given_away() -> None:
