@@ -7,7 +7,13 @@ from allocator.cli.process import Start
 from allocator.cluster.inventory import Inventory
 from allocator.cluster.pods import Pods
 from allocator.config.settings import NodeAgent
-from allocator.controllers import closed_nodes, drift, match_conditions, requeue
+from allocator.controllers import (
+    closed_nodes,
+    drift,
+    hiding_policy,
+    match_conditions,
+    requeue,
+)
 from allocator.controllers.gang import GangController
 from allocator.controllers.gpunode import GpuNodeController
 from allocator.controllers.reclaim import ReclaimController
@@ -51,6 +57,7 @@ def start_controllers(leader: LeaderContext, election: Election, start: Start) -
         "closed nodes": (_closed_nodes_controller(leader).sweep, closed_nodes.SWEEP_SECONDS),
         "drift": (_drift_controller(leader).sweep, drift.SWEEP_SECONDS),
         "match conditions": (_conditions_controller(leader).sweep, match_conditions.SWEEP_SECONDS),
+        "hiding policy": (_hiding_controller(leader).sweep, hiding_policy.SWEEP_SECONDS),
     }
     start(election.run(), "ledger election")
     start(leader.gangs.run(), "refused members")
@@ -121,6 +128,12 @@ def _conditions_controller(leader: LeaderContext) -> match_conditions.MatchCondi
         leader.client,
         vocabularies=lambda: leader.inventory.vocabularies,
         record=leader.events.record,
+    )
+
+
+def _hiding_controller(leader: LeaderContext) -> hiding_policy.HidingPolicyController:
+    return hiding_policy.HidingPolicyController(
+        leader.client, vocabularies=lambda: leader.inventory.vocabularies
     )
 
 
