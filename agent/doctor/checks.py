@@ -11,13 +11,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from agent.doctor.facts import NodeFacts
+from agent.doctor.facts import ACCEPTS, NodeFacts, ToolkitConfig
 from allocator.report.terminal_lines import WIDTH, inert
 
 Version = tuple[int, ...]
 DRIVER_FLOOR: Final = "470.42"  # MIG instances by UUID
 SEVERAL_INSTANCES: Final = "570"  # before, a process sees only the first of its MIG instances
 TOOLKIT_FLOOR: Final = "1.17.8"  # up to 1.17.7 an image takes over the node (CVE-2025-23266)
+# The agent hands out GPUs by the same variable, so the toolkit cannot be told to ignore it.
+_HIDING_REMEDY: Final = (
+    "set default_runtime_name = runc in containerd's configuration, restart containerd, and use a "
+    f"RuntimeClass; label each namespace that may use it. Keep {ACCEPTS} = true"
+)
 LEVEL_WIDTH: Final = 6  # columns of the level in a table
 
 
@@ -164,6 +169,31 @@ def _toolkit(facts: NodeFacts) -> _Answers:
         yield _Answer(Level.OK, facts.toolkit)
 
 
+def _hiding(facts: NodeFacts) -> _Answers:
+    default = any(runtime.default == "nvidia" for runtime in facts.runtimes)
+    for config in _toolkit_configs(facts):
+        if config.problem:
+            text = f"{config.path}: {config.problem}; by default any container may name GPUs"
+            yield _Answer(Level.WARN, text, f"make it a file that says {ACCEPTS} = true")
+        elif not config.accepts:
+            text = f"{config.path}: {ACCEPTS} = false, so containers get no GPU from the agent"
+            yield _Answer(Level.FAIL, text, "set it to true, and restart the container runtime")
+        elif default:
+            text = f"{config.path}: any container may name GPUs in NVIDIA_VISIBLE_DEVICES"
+            yield _Answer(Level.WARN, text, _HIDING_REMEDY)
+        else:
+            text = "only containers with the RuntimeClass nvidia may name GPUs"
+            yield _Answer(Level.OK, f"{config.path}: {text}")
+
+
+def _toolkit_configs(facts: NodeFacts) -> tuple[ToolkitConfig, ...]:
+    """Return the configurations that hold: NVIDIA's default where its runtime has no file."""
+    runtime = any("nvidia" in runtime.runtimes for runtime in facts.runtimes)
+    if facts.toolkit_configs or not (runtime or facts.toolkit):
+        return facts.toolkit_configs
+    return (ToolkitConfig(path="toolkit, by default"),)
+
+
 def _runtime(facts: NodeFacts) -> _Answers:
     if not facts.runtimes:
         text = "no containerd configuration found under --root"
@@ -175,14 +205,9 @@ def _runtime(facts: NodeFacts) -> _Answers:
             text = f"{runtime.path} defines no runtime named nvidia"
             remedy = "run nvidia-ctk runtime configure --runtime=containerd and restart containerd"
             yield _Answer(Level.FAIL, text, remedy)
-        elif runtime.default == "nvidia":
-            text = f"{runtime.path}: nvidia is the default runtime"
-            remedy = (
-                "use a RuntimeClass: by default, pods in unlabelled namespaces may see all GPUs"
-            )
-            yield _Answer(Level.WARN, text, remedy)
         else:
-            yield _Answer(Level.OK, f"{runtime.path} defines the runtime nvidia")
+            default = ", which is the default" if runtime.default == "nvidia" else ""
+            yield _Answer(Level.OK, f"{runtime.path} defines the runtime nvidia{default}")
 
 
 def _cdi(facts: NodeFacts) -> _Answers:
@@ -248,6 +273,7 @@ CHECKS: Final[dict[str, Callable[[NodeFacts], _Answers]]] = {
     "mig": _mig,
     "files": _files,
     "toolkit": _toolkit,
+    "hiding": _hiding,
     "runtime": _runtime,
     "cdi": _cdi,
     "plugins": _plugins,

@@ -5,6 +5,8 @@ from typing import Final
 
 from agent.driver.driver import Device, Versions
 
+# The toolkit's setting; its default is true.
+ACCEPTS: Final = "accept-nvidia-visible-devices-envvar-when-unprivileged"
 CDI_FOLDERS: Final = frozenset(("/var/run/cdi", "/run/cdi"))  # ours: one is a link to the other
 
 
@@ -23,6 +25,16 @@ class Runtime:
     def finds_ours(self) -> bool:
         """Say whether it looks for CDI documents where we write them."""
         return not CDI_FOLDERS.isdisjoint(self.cdi_folders)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolkitConfig:
+    """One configuration of NVIDIA's container toolkit."""
+
+    path: str
+    # Whether a container that is not privileged may name GPUs; NVIDIA's default where not said.
+    accepts: bool = True
+    problem: str = ""  # why the file cannot be read; then what it says is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +63,7 @@ class NodeFacts:
     devices: tuple[Device, ...] = ()
     driver_error: str | None = None  # why the driver did not answer; None: it did
     toolkit: str | None = None  # version of the NVIDIA container toolkit
+    toolkit_configs: tuple[ToolkitConfig, ...] = ()  # those that exist
     runtimes: tuple[Runtime, ...] = ()  # every configuration of containerd
     plugins: tuple[Plugin, ...] = ()
     registration: bool = False  # kubelet's socket for device plugins exists

@@ -1,6 +1,7 @@
 """Reads facts from the files of a node, within bounds; changes nothing."""
 
 import hashlib
+import os
 import re
 import socket
 import stat
@@ -12,7 +13,7 @@ from typing import Final
 
 from agent.doctor.checks import version_of
 from agent.doctor.container_runtime import Table, imports_of, runtime_of
-from agent.doctor.facts import Library, NodeFacts, Plugin, Runtime
+from agent.doctor.facts import ACCEPTS, Library, NodeFacts, Plugin, Runtime, ToolkitConfig
 from agent.region.library_files import LARGEST, NAME
 from allocator.catalog.injection import LIBRARY_DIRECTORY, PRELOAD_LIBRARY
 
@@ -26,6 +27,12 @@ _CONFIGURATIONS: Final = (
     "var/lib/rancher/rke2/agent/etc/containerd/config.toml",
     "var/snap/microk8s/current/args/containerd.toml",
 )
+# As packages and the GPU Operator install it.
+_TOOLKIT_CONFIGURATIONS: Final = (
+    "etc/nvidia-container-runtime/config.toml",
+    "usr/local/nvidia/toolkit/.config/nvidia-container-runtime/config.toml",
+)
+_LARGEST_TOOLKIT_CONFIG: Final = 64 * 1024  # bytes; NVIDIA's own has some hundred
 # The node's root for a program that sees the node's processes, as the agent does.
 _HOST_ROOT: Final = "proc/1/root"
 _PACKAGES: Final = "var/lib/dpkg/status"
@@ -58,6 +65,7 @@ def facts_of(root: Path, kubelet: Path, host_root: Path) -> NodeFacts:
     plugins = kubelet / "device-plugins"
     return NodeFacts(
         toolkit=_toolkit(root),
+        toolkit_configs=toolkit_configs(root),
         runtimes=configurations(root),
         plugins=(*_sockets(plugins), *_programs(root / "proc")),
         registration=_is_socket(plugins / "kubelet.sock"),
@@ -83,6 +91,45 @@ def _toolkit(root: Path) -> str | None:
     return max(versions, key=version_of, default=None)
 
 
+def toolkit_configs(root: Path) -> tuple[ToolkitConfig, ...]:
+    """Return the configurations of the container toolkit that exist below *root*, the node's ``/``.
+
+    Without any there, those below its ``proc/1/root``.
+    """
+    for base in (root, root / _HOST_ROOT):
+        names = [name for name in _TOOLKIT_CONFIGURATIONS if os.path.lexists(base / name)]
+        if names:
+            return tuple(_toolkit_config(base, name) for name in names)
+    return ()
+
+
+def _toolkit_config(base: Path, name: str) -> ToolkitConfig:
+    """Read one configuration; a link would lead out of a root that is not ``/``."""
+    path, shown = base / name, f"/{name}"
+    below = (path, *list(path.parents)[: name.count("/")])
+    if base != Path("/") and any(part.is_symlink() for part in below):
+        return ToolkitConfig(path=shown, problem="it is a link, which is not followed")
+    content = _read(path, _LARGEST_TOOLKIT_CONFIG)
+    if content is None:
+        most = _LARGEST_TOOLKIT_CONFIG // 1024
+        return ToolkitConfig(path=shown, problem=f"it is no file of up to {most} KiB")
+    try:
+        accepts = _table_in(content).get(ACCEPTS, True)
+    except ValueError as error:
+        return ToolkitConfig(path=shown, problem=f"it is not TOML: {error}")
+    if not isinstance(accepts, bool):
+        return ToolkitConfig(path=shown, problem=f"{ACCEPTS} is neither true nor false")
+    return ToolkitConfig(path=shown, accepts=accepts)
+
+
+def _table_in(content: bytes) -> Table:
+    """Return what a TOML document says; raises ValueError, also where it is nested too deeply."""
+    try:
+        return tomllib.loads(content.decode())
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
 def configurations(root: Path, *, major: int | None = None) -> tuple[Runtime, ...]:
     """Return the node's configurations of containerd, which has the version *major*.
 
@@ -101,7 +148,7 @@ def configurations(root: Path, *, major: int | None = None) -> tuple[Runtime, ..
 def _configuration(root: Path, name: str, major: int | None) -> Runtime | None:
     try:
         return runtime_of(f"/{name}", _documents(root, root / name), major=major)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         return Runtime(path=f"/{name}", problem=f"it or a file it imports is not TOML: {error}")
 
 
@@ -111,7 +158,7 @@ def _documents(root: Path, file: Path) -> list[Table]:
     while pending and len(loaded) <= _MOST_IMPORTS:
         path = pending.pop(0)
         if path not in loaded:
-            loaded[path] = tomllib.loads((_read(path) or b"").decode())
+            loaded[path] = _table_in(_read(path) or b"")
             pending += _import_paths(root, path.parent, imports_of(loaded[path]))
     return list(loaded.values())
 

@@ -4,6 +4,8 @@ from typing import Final
 
 from allocator.catalog.vocabularies import OWN
 
+OPT_IN_LABEL: Final = f"{OWN}inject"  # of namespaces whose pods are ours to decide
+OPT_IN_VALUE: Final = "enabled"
 DECISION_KEY: Final = f"{OWN}decision"
 ASKED_KEY: Final = f"{OWN}asked"
 # Named by people where their vocabulary has no key for it; admission writes there what it chose.

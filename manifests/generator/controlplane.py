@@ -6,10 +6,10 @@ taint and cordon them.
 
 from typing import Final
 
+from allocator.catalog.conditions import strings, text
 from allocator.catalog.keys import REGISTER_KEY
 from allocator.controllers.requeue import FREED_KEY
 from allocator.volcano.register import HANDSHAKE_ANNOTATION, REGISTER_ANNOTATION
-from manifests.generator.cel import strings, text
 from manifests.generator.names import CONTROL_PLANE, Json
 from manifests.generator.parts import (
     binding,

@@ -2,12 +2,13 @@
 
 from typing import Any, Final
 
+from allocator.catalog.conditions import SYSTEM_NAMESPACE
 from allocator.catalog.vocabularies import OWN
 
 Json = dict[str, Any]  # a Kubernetes object, checked by the API server's schema, not by ours
 
 DOMAIN: Final = OWN.rstrip("/")
-NAMESPACE: Final = "vgpu-admission-system"
+NAMESPACE: Final = SYSTEM_NAMESPACE
 REGISTRATION: Final = "vgpu-admission"  # both webhook configurations
 SERVICE: Final = "vgpu-webhook"
 CONTROL_PLANE: Final = f"system:serviceaccount:{NAMESPACE}:vgpu-webhook"
@@ -16,7 +17,5 @@ AGENTS: Final = "vgpu-admission-agents"
 AGENT: Final = f"system:serviceaccount:{AGENTS}:vgpu-agent"
 REPORTER: Final = f"{OWN}agent"  # how agents sign Events
 
-OPT_IN_LABEL: Final = f"{OWN}inject"
-OPT_IN_VALUE: Final = "enabled"
 UPSTREAM: Final = "upstream"  # value of served-by on nodes of the upstream plugin
 NODE_CLAIM: Final = "authentication.kubernetes.io/node-name"

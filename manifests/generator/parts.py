@@ -1,12 +1,9 @@
 """Parts of policies: their common fields, and conditions that several of them share."""
 
-from manifests.generator.cel import text
+from allocator.catalog.conditions import text
 from manifests.generator.names import (
     DOMAIN,
-    NAMESPACE,
     NODE_CLAIM,
-    OPT_IN_LABEL,
-    OPT_IN_VALUE,
     Json,
 )
 
@@ -93,17 +90,3 @@ def only_keys(pair: tuple[str, str], condition: str) -> str:
         f"{before}.all(k, {condition} || k in {after} && {after}[k] == {before}[k]) &&\n"
         f"{after}.all(k, {condition} || k in {before})"
     )
-
-
-def opt_in_selector() -> Json:
-    """Select opted-in namespaces, never the two that must start before we can answer."""
-    return {
-        "matchExpressions": [
-            {"key": OPT_IN_LABEL, "operator": "In", "values": [OPT_IN_VALUE]},
-            {
-                "key": "kubernetes.io/metadata.name",
-                "operator": "NotIn",
-                "values": [NAMESPACE, "kube-system"],
-            },
-        ]
-    }

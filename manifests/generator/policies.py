@@ -7,23 +7,36 @@ whose parameters are missing refuses everything.
 
 from typing import Final
 
-from allocator.catalog.keys import ALLOCATION_KEYS, CDI_PREFIX, SERVED_BY_KEY, USER_KEYS
+from allocator.catalog.conditions import (
+    MOST_VARIABLES,
+    VISIBLE_DEVICES,
+    asks,
+    asks_for_vgpu,
+    containers_of,
+    opt_in_selector,
+    strings,
+    text,
+)
+from allocator.catalog.keys import (
+    ALLOCATION_KEYS,
+    CDI_PREFIX,
+    OPT_IN_LABEL,
+    OPT_IN_VALUE,
+    SERVED_BY_KEY,
+    USER_KEYS,
+)
 from allocator.catalog.vocabularies import OWN, VOCABULARIES
 from allocator.request.pod_annotations import HAMI_GPU_KEY, HAMI_NODE_KEY
-from manifests.generator.cel import asks, asks_for_vgpu, containers_of, strings, text
 from manifests.generator.names import (
     AGENT,
     CONTROL_PLANE,
     DOMAIN,
-    OPT_IN_LABEL,
-    OPT_IN_VALUE,
     UPSTREAM,
     Json,
 )
 from manifests.generator.parts import (
     annotations_of,
     binding,
-    opt_in_selector,
     policy,
     rule,
     runs_on,
@@ -31,7 +44,6 @@ from manifests.generator.parts import (
 )
 
 SCHEDULERS: Final = ("system:serviceaccount:volcano-system:volcano-scheduler",)
-VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 HIDDEN: Final = ("", "none", "void")  # values that show no GPU
 PLUGINS: Final = ("system:serviceaccount:kube-system:volcano-device-plugin",)
 
@@ -99,6 +111,7 @@ def _hidden() -> tuple[Json, Json]:
     new = "has(object.spec.ephemeralContainers) ? dyn(object.spec.ephemeralContainers) : []"
     fine = f"has(e.valueFrom) == false && (!has(e.value) || e.value in {strings(HIDDEN)})"
     names_none = f"!has(c.env) || c.env.all(e, e.name != {text(VISIBLE_DEVICES)} || {fine})"
+    crowded = f"has(c.env) && c.env.size() > {MOST_VARIABLES}"
     spec = {
         "matchConstraints": {
             "resourceRules": [rule("CREATE", "pods"), rule("UPDATE", "pods/ephemeralcontainers")],
@@ -111,7 +124,11 @@ def _hidden() -> tuple[Json, Json]:
                 f"request.operation == 'CREATE' ? {containers_of('object.spec')} :\n"
                 f"  ({new}).filter(c, !(c.name in variables.before))",
             ),
-            variable("naming", f"variables.containers.filter(c, !({asks()} || {names_none}))"),
+            variable("crowded", f"variables.containers.filter(c, !({asks()}) && {crowded})"),
+            variable(
+                "naming",
+                f"variables.containers.filter(c, !({asks()} || {crowded} || {names_none}))",
+            ),
         ],
         "validations": [
             {
@@ -122,7 +139,15 @@ def _hidden() -> tuple[Json, Json]:
                     "'container ' + variables.naming[0].name + ' asks for no vGPU, so it may not "
                     f"set {VISIBLE_DEVICES}; remove it'"
                 ),
-            }
+            },
+            {
+                "expression": "variables.crowded.size() == 0",
+                "message": f"a container may have {MOST_VARIABLES} variables at most",
+                "messageExpression": (
+                    "'container ' + variables.crowded[0].name + ' has more than "
+                    f"{MOST_VARIABLES} variables, which is more than can be searched; use a file'"
+                ),
+            },
         ],
     }
     return policy("hidden", spec), binding("hidden", ["Deny"])

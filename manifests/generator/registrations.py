@@ -12,12 +12,8 @@ import base64
 from dataclasses import dataclass, replace
 from typing import Final
 
-from manifests.generator.cel import (
-    asks_for_none,
-    asks_for_vgpu,
-    changes_pods,
-    makes_vgpu_pods,
-)
+from allocator.catalog.conditions import asks_for_none, asks_for_vgpu, opt_in_selector
+from manifests.generator.cel import changes_pods, makes_vgpu_pods
 from manifests.generator.names import (
     DOMAIN,
     NAMESPACE,
@@ -25,7 +21,6 @@ from manifests.generator.names import (
     SERVICE,
     Json,
 )
-from manifests.generator.parts import opt_in_selector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,11 @@ from cel_expr_python import cel
 from manifests.generator.names import Json
 
 _NAMES: Final = ("object", "oldObject", "request", "variables", "params", "namespaceObject")
-_ENVIRONMENT: Final = cel.NewEnv(variables=dict.fromkeys(_NAMES, cel.Type.DYN))
+_EXTENSIONS: Final = "extensions:\n- {name: two-var-comprehensions, version: latest}\n"
+_ENVIRONMENT: Final = cel.NewEnv(
+    config=cel.NewEnvConfigFromYaml(f"name: kubernetes\n{_EXTENSIONS}"),
+    variables=dict.fromkeys(_NAMES, cel.Type.DYN),
+)
 
 # What is understood here; a policy with anything else would be judged wrongly.
 _SPEC: Final = {

@@ -23,6 +23,8 @@ GROUPS: Final = {
     "validatingwebhookconfigurations": "admissionregistration.k8s.io",
     "validatingadmissionpolicies": "admissionregistration.k8s.io",
     "validatingadmissionpolicybindings": "admissionregistration.k8s.io",
+    "mutatingadmissionpolicies": "admissionregistration.k8s.io",
+    "mutatingadmissionpolicybindings": "admissionregistration.k8s.io",
     "customresourcedefinitions": "apiextensions.k8s.io",
     "daemonsets": "apps",
 }
@@ -66,8 +68,12 @@ class Target:
 
 
 def attributes(row: Row) -> Attributes:
-    """Return what the authorizer is asked."""
+    """Return what the authorizer is asked.
+
+    A POST names no object in its path; an apply that creates one does.
+    """
     target = Target.of(row.what)
+    posted = row.verb == "create" and row.change is not None
     subresource = f"/{target.subresource}" if target.subresource else ""
     return Attributes(
         user=row.who.user,
@@ -75,7 +81,7 @@ def attributes(row: Row) -> Attributes:
         group=target.group,
         resource=target.resource + subresource,
         namespace=target.namespace,
-        name="" if row.verb == "create" and not target.subresource else target.name,
+        name="" if posted and not target.subresource else target.name,
     )
 
 

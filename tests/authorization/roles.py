@@ -65,6 +65,7 @@ AGENTS_ROLES: Final = (
         impersonate userextras
         patch namespaces team
         patch validatingadmissionpolicies agents-nodes.vgpu-admission.io
+        patch mutatingadmissionpolicies hiding.vgpu-admission.io
         delete validatingadmissionpolicybindings agents-nodes.vgpu-admission.io
         patch customresourcedefinitions gpunodes.vgpu-admission.io
         patch daemonsets vgpu-admission-agents/vgpu-agent
@@ -96,6 +97,8 @@ WEBHOOKS_ROLES: Final = (
         get,list,watch configmaps kube-system/volcano-vgpu-node-config
         get,patch mutatingwebhookconfigurations vgpu-admission
         get,patch validatingwebhookconfigurations vgpu-admission
+        create,patch mutatingadmissionpolicies hiding.vgpu-admission.io
+        create,patch mutatingadmissionpolicybindings hiding.vgpu-admission.io
         create,patch events team/
         """,
     ),
@@ -111,6 +114,11 @@ WEBHOOKS_ROLES: Final = (
         get,list configmaps {NAMESPACE}/another
         get configmaps kube-system/kubeadm-config
         patch mutatingwebhookconfigurations another
+        create mutatingadmissionpolicies
+        create,patch mutatingadmissionpolicies another
+        create,patch mutatingadmissionpolicybindings another
+        update,delete mutatingadmissionpolicies hiding.vgpu-admission.io
+        update,delete mutatingadmissionpolicybindings hiding.vgpu-admission.io
         create,delete validatingwebhookconfigurations
         delete secrets {NAMESPACE}/vgpu-webhook-certificates
         patch configmaps {NAMESPACE}/vgpu-admission-settings

@@ -2,11 +2,15 @@
 
 from typing import Final
 
-from allocator.catalog.keys import DECISION_KEY, NOT_READY_TAINT, SERVED_BY_KEY
-from allocator.ledger.schema import FORMER_FINALIZER
-from manifests.generator.names import (
+from allocator.catalog.keys import (
+    DECISION_KEY,
+    NOT_READY_TAINT,
     OPT_IN_LABEL,
     OPT_IN_VALUE,
+    SERVED_BY_KEY,
+)
+from allocator.ledger.schema import FORMER_FINALIZER
+from manifests.generator.names import (
     REPORTER,
     UPSTREAM,
     Json,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from allocator.controllers import hiding_policy
 from allocator.ledger.schema import FORMER_FINALIZER, spec_of
 from manifests.generator.names import CONTROL_PLANE
 from tests.builders.gpunodes import entry
@@ -15,11 +16,12 @@ from tests.builders.model import T4, nodes_of, soft_grant
 from tests.builders.pods import pod
 from tests.cluster.api import MERGE, Api, ApiError, Json, wait_for
 from tests.cluster.control_plane import ControlPlane, Settings
-from tests.cluster.installation import GPU_NODES, OPTED_IN, PODS, Installation, installation
+from tests.cluster.installation import GPU_NODES, HOOKS, OPTED_IN, PODS, Installation, installation
 from tests.cluster.site import MANIFESTS, Site, Who, refusal
 
 ENDS_WITHIN = 60  # seconds; on an idle machine about 10
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gpunodes.vgpu-admission.io"
+HIDING = f"{HOOKS}/mutatingadmissionpolicybindings/{hiding_policy.NAME}"
 BASE = str(MANIFESTS / "base")
 NAMESPACES = ("vgpu-admission-system", "vgpu-admission-agents")
 ENTRY = entry("train-0", soft_grant(100, gpu="GPU-gpu-1-0"))
@@ -93,10 +95,12 @@ def _assert_nothing_is_left(site: Site) -> None:
     kinds = (
         "mutatingwebhookconfigurations,validatingwebhookconfigurations,"
         "validatingadmissionpolicies,validatingadmissionpolicybindings,clusterroles,"
+        "mutatingadmissionpolicies,mutatingadmissionpolicybindings,"
         "clusterrolebindings,namespaces,priorityclasses,flowschemas,prioritylevelconfigurations"
     )
     ours = "app.kubernetes.io/part-of=vgpu-admission"
-    assert site.kubectl("get", kinds, f"--selector={ours}", "--output=name") == ""
+    # What the control plane published goes with its owner, a moment later.
+    wait_for(lambda: site.kubectl("get", kinds, f"--selector={ours}", "--output=name") == "")
     assert site.kubectl("get", "roles,rolebindings", "-A", f"-l{ours}", "--output=name") == ""
     assert not [
         name for name in NAMESPACES if not _is_missing(site.api, f"/api/v1/namespaces/{name}")
@@ -222,7 +226,10 @@ def test_what_is_left_on_nodes_is_removed_by_hand(site: Site) -> None:
 def test_a_running_control_plane_lets_go_first(
     programs: Mapping[str, Path], tmp_path: Path
 ) -> None:
-    """An upgrade takes the finalizer off, and the entries stay; then all of it goes."""
+    """An upgrade takes the finalizer off, and the entries stay; then all of it goes.
+
+    What the control plane has published itself goes too, and it does not bring it back.
+    """
     settings = Settings(controllers=True)
     with installation(programs, tmp_path, settings=settings) as found:
         found.add_node(nodes_of(1, T4, name="gpu-1"))
@@ -237,6 +244,7 @@ def test_a_running_control_plane_lets_go_first(
         assert found.api.get(f"{GPU_NODES}/gpu-1")["spec"]["entries"][0]["pod"]["name"] == "train-0"
         command = (str(programs["kubectl"]), f"--kubeconfig={found.plane.kubeconfig}")
         site = Site(api=found.api, command=command)
+        wait_for(lambda: found.api.get(HIDING), within=60)
         _delete(site)
         _assert_nothing_is_left(site)
 

@@ -20,7 +20,7 @@ from webhook.admission import reinvocation, tenant_checks
 from webhook.admission.containers import ContainerRef, container_refs
 from webhook.admission.context import AdmissionContext
 from webhook.admission.outcome import GpusHidden, Outcome, Refused, Rewritten, Untouched
-from webhook.admission.rewrite import Rewrite, blind
+from webhook.admission.rewrite import Rewrite, blind, is_blind
 from webhook.review.json_patch import Intent, operations
 from webhook.review.pod_schema import Pod
 
@@ -54,7 +54,8 @@ def _without_request(pod: Pod, context: AdmissionContext) -> Outcome:
     unserved = unserved_findings(pod.spec.init_containers or (), pod.spec.containers, vocabularies)
     changes = tuple(change for container in refs if (change := blind(container, pod)) is not None)
     warnings = tuple(map(str, unserved))
-    return GpusHidden(Intent(containers=changes), warnings) if changes else Untouched(warnings)
+    hidden = changes or any(map(is_blind, refs))
+    return GpusHidden(Intent(containers=changes), warnings) if hidden else Untouched(warnings)
 
 
 class _AskedRequest(Value, frozen=True):

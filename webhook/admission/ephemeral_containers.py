@@ -10,7 +10,7 @@ from webhook.admission import tenant_checks
 from webhook.admission.containers import ContainerRef, container_refs_of
 from webhook.admission.context import AdmissionContext
 from webhook.admission.outcome import GpusHidden, Outcome, Refused, Untouched
-from webhook.admission.rewrite import blind
+from webhook.admission.rewrite import blind, is_blind
 from webhook.review.json_patch import Intent
 from webhook.review.pod_schema import Container, Pod
 
@@ -33,7 +33,8 @@ def decide(pod: Pod, before: Pod | None, context: AdmissionContext) -> Outcome:
     if refusal := findings_of(findings):
         return Refused(refusal)
     changes = tuple(change for container in added if (change := blind(container, pod)) is not None)
-    return GpusHidden(intent=Intent(containers=changes)) if changes else Untouched()
+    hidden = changes or any(map(is_blind, added))
+    return GpusHidden(intent=Intent(containers=changes)) if hidden else Untouched()
 
 
 def _findings(

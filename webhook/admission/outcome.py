@@ -14,7 +14,10 @@ class Untouched(Value, frozen=True):
 
 
 class GpusHidden(Value, frozen=True):
-    """The pod asks for no vGPU; GPUs are hidden from containers that would see all of them."""
+    """The pod asks for no vGPU; GPUs are hidden from containers that would see all of them.
+
+    The *intent* is empty where the API server hid them before it called us.
+    """
 
     intent: Intent
     warnings: tuple[str, ...] = ()

@@ -27,6 +27,7 @@ from webhook.admission.injection import (
     mounts,
     own_key,
     same_mount,
+    same_variable,
     variables,
 )
 from webhook.review.json_patch import ContainerIntent, Entry, Intent
@@ -54,6 +55,18 @@ def blind(container: ContainerRef, pod: Pod) -> ContainerIntent | None:
     if not pod.spec.node_name and _uses_other_plugin(container):
         return None
     return ContainerIntent(kind=container.kind, index=container.index, env=_VOID_ENV)
+
+
+def is_blind(container: ContainerRef) -> bool:
+    """Say whether all GPUs are hidden from a container already, as :func:`blind` would do it.
+
+    The API server does so itself where our policy is published, before it calls us.
+    """
+    (void,) = _VOID_ENV
+    if void["name"] not in container.reserved:
+        return False
+    env = container.container.env or ()
+    return all(same_variable(entry, void) for entry in env if entry.name == void["name"])
 
 
 # What is zero or less whatever follows: a pod may name thousands of such amounts.

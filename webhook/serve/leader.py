@@ -7,7 +7,14 @@ from allocator.cli.process import Start
 from allocator.cluster.inventory import Inventory
 from allocator.cluster.pods import Pods
 from allocator.config.settings import NodeAgent
-from allocator.controllers import closed_nodes, drift, match_conditions, requeue, sole_capacity
+from allocator.controllers import (
+    closed_nodes,
+    drift,
+    hiding_policy,
+    match_conditions,
+    requeue,
+    sole_capacity,
+)
 from allocator.controllers.gang import GangController
 from allocator.controllers.gpunode import GpuNodeController
 from allocator.controllers.reclaim import ReclaimController
@@ -52,6 +59,7 @@ def start_controllers(leader: LeaderContext, election: Election, start: Start) -
         "drift": (_drift_controller(leader).sweep, drift.SWEEP_SECONDS),
         "sole capacity": (_sole_capacity_controller(leader).sweep, sole_capacity.SWEEP_SECONDS),
         "match conditions": (_conditions_controller(leader).sweep, match_conditions.SWEEP_SECONDS),
+        "hiding policy": (_hiding_controller(leader).sweep, hiding_policy.SWEEP_SECONDS),
     }
     start(election.run(), "ledger election")
     start(leader.gangs.run(), "refused members")
@@ -132,6 +140,12 @@ def _conditions_controller(leader: LeaderContext) -> match_conditions.MatchCondi
         leader.client,
         vocabularies=lambda: leader.inventory.vocabularies,
         record=leader.events.record,
+    )
+
+
+def _hiding_controller(leader: LeaderContext) -> hiding_policy.HidingPolicyController:
+    return hiding_policy.HidingPolicyController(
+        leader.client, vocabularies=lambda: leader.inventory.vocabularies
     )
 
 

@@ -10,6 +10,7 @@ import yaml
 
 import vgpu
 from allocator.config.settings import DEFAULTS, NodeAgent, Settings, settings_of
+from allocator.controllers import hiding_policy
 from manifests.generator.names import CONTROL_PLANE, NAMESPACE, REGISTRATION, SERVICE, Json
 from webhook.caller.hook_paths import READS_PATHS
 from webhook.serve import certificates
@@ -126,8 +127,8 @@ def test_it_may_change_no_registration_but_its_own() -> None:
     """A stolen token cannot redirect another webhook."""
     rules = [rule for role in objects("ClusterRole") for rule in role["rules"]]
 
-    (rule,) = [r for r in rules if "admissionregistration.k8s.io" in r["apiGroups"]]
-    assert rule["resourceNames"] == [REGISTRATION]
+    ours = [r for r in rules if "admissionregistration.k8s.io" in r["apiGroups"]]
+    assert [rule["resourceNames"] for rule in ours] == [[REGISTRATION], [hiding_policy.NAME]]
 
 
 def test_the_container_keeps_to_pod_security_restricted() -> None:

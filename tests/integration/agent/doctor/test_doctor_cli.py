@@ -15,8 +15,8 @@ from click.testing import CliRunner
 
 from agent.doctor.checks import DoctorFinding, Level
 from agent.doctor.doctor_cli import DoctorOutput, DoctorTarget, examine, print_findings
-from agent.doctor.facts import Plugin
-from agent.doctor.facts_files import configurations, facts_of
+from agent.doctor.facts import ACCEPTS, Plugin, ToolkitConfig
+from agent.doctor.facts_files import configurations, facts_of, toolkit_configs
 from agent.driver.driver import Driver, Fault
 from agent.driver.simulated_files import SimulatedDriver
 from tests.fakes.driver import Faults, RelayedDriver, machine
@@ -140,6 +140,91 @@ def test_other_plugins_give_themselves_away(root: Path) -> None:
         Plugin("NVIDIA's or HAMi's device plugin", "socket nvidia-gpu.sock", running=False),
         Plugin("Volcano's vGPU device plugin", "process 4711", running=True),
     )
+
+
+TOOLKIT = "etc/nvidia-container-runtime/config.toml"
+OPERATOR = "usr/local/nvidia/toolkit/.config/nvidia-container-runtime/config.toml"
+
+
+@pytest.mark.parametrize(
+    ("text", "accepts"),
+    [
+        ("", True),
+        ("[nvidia-container-cli]\nload-kmods = true\n", True),
+        (f"#{ACCEPTS} = false\n", True),
+        (f"[nvidia-container-runtime]\n{ACCEPTS} = false\n", True),  # in a section: another setting
+        (f"{ACCEPTS} = true\n", True),
+        (f"{ACCEPTS} = false\n[nvidia-container-cli]\n", False),
+    ],
+)
+@pytest.mark.parametrize("where", [TOOLKIT, OPERATOR, f"proc/1/root/{TOOLKIT}"])
+def test_the_toolkit_believes_variables_unless_told(
+    root: Path, where: str, *, text: str, accepts: bool
+) -> None:
+    """As packages, the GPU Operator and the agent's view of the node have it."""
+    write(root / where, text)
+
+    (found,) = toolkit_configs(root)
+
+    assert found == ToolkitConfig(path=f"/{where.removeprefix('proc/1/root/')}", accepts=accepts)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        pytest.param(b"\xff\xfe", "is not TOML", id="not-utf-8"),
+        pytest.param(b"\0", "is not TOML", id="null"),
+        pytest.param(f"{ACCEPTS} = ".encode(), "is not TOML", id="half"),
+        pytest.param(f"{ACCEPTS} = true\n{ACCEPTS} = false".encode(), "is not TOML", id="twice"),
+        pytest.param(b"a = " + b"[" * 30_000, "is not TOML", id="deep"),
+        pytest.param(f'{ACCEPTS} = "false"'.encode(), "neither true nor false", id="text"),
+        pytest.param(f"{ACCEPTS} = 0".encode(), "neither true nor false", id="number"),
+        pytest.param(f"[{ACCEPTS}]".encode(), "neither true nor false", id="section"),
+        pytest.param(b"#" * (64 * 1024 + 1), "no file of up to 64 KiB", id="large"),
+    ],
+)
+def test_a_toolkit_configuration_that_says_nothing_is_told(
+    root: Path, content: bytes, problem: str
+) -> None:
+    """What it would say is not guessed."""
+    write(root / TOOLKIT, content)
+
+    (found,) = toolkit_configs(root)
+
+    assert problem in found.problem
+
+
+def test_a_toolkit_configuration_that_is_no_file_is_told(root: Path) -> None:
+    """A folder, a socket, and links, which would lead out of the node's root into ours."""
+    write(root / "elsewhere/config.toml", f"{ACCEPTS} = false\n")
+    path = root / TOOLKIT
+    path.mkdir(parents=True)
+    assert "no file" in toolkit_configs(root)[0].problem
+    path.rmdir()
+    leave_socket_file(path)
+    assert "no file" in toolkit_configs(root)[0].problem
+    for target in (
+        "/elsewhere/config.toml",
+        "../../elsewhere/config.toml",
+        "/nowhere",
+        "config.toml",
+    ):
+        path.unlink()
+        path.symlink_to(target)
+        assert "it is a link" in toolkit_configs(root)[0].problem
+    path.unlink()
+    path.parent.rmdir()
+    path.parent.symlink_to("../elsewhere")
+    assert "it is a link" in toolkit_configs(root)[0].problem
+
+
+def test_a_deeply_nested_configuration_of_containerd_is_a_finding(root: Path) -> None:
+    """Reading it ends, and so does the agent's start, which reads it too."""
+    write(root / "etc/containerd/config.toml", b"a = " + b"[" * 100_000)
+
+    (runtime,) = configurations(root)
+
+    assert "is not TOML" in runtime.problem
 
 
 @pytest.mark.parametrize(

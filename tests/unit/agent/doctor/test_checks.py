@@ -18,7 +18,7 @@ from agent.doctor.checks import (
     render,
     version_of,
 )
-from agent.doctor.facts import Library, NodeFacts, Plugin, Runtime
+from agent.doctor.facts import ACCEPTS, Library, NodeFacts, Plugin, Runtime, ToolkitConfig
 from agent.driver.driver import MigMode, Versions
 from allocator.report.terminal_lines import WIDTH
 from tests.builders.model import device
@@ -39,6 +39,7 @@ WELL = NodeFacts(
             cdi_folders=("/etc/cdi", "/var/run/cdi"),
         ),
     ),
+    toolkit_configs=(ToolkitConfig(path="/etc/nvidia-container-runtime/config.toml"),),
     registration=True,
     podresources=True,
     library=Library(sha256="9f2c4e01b7d3a655" + "0" * 48, elf=True, preloaded=True),
@@ -56,6 +57,10 @@ SICK = NodeFacts(
     runtimes=(
         replace(RUNTIME, runtimes=frozenset(("runc",)), cdi=None),
         Runtime(path="/etc/rancher/config.toml", problem="it is not TOML: line 3"),
+    ),
+    toolkit_configs=(
+        ToolkitConfig(path="/etc/nvidia-container-runtime/config.toml", accepts=False),
+        ToolkitConfig(path="/usr/local/nvidia/toolkit/config.toml", problem="it is a link"),
     ),
     plugins=(
         Plugin("Volcano's vGPU device plugin", "process 4711", running=True),
@@ -116,9 +121,17 @@ def test_what_is_not_well_says_what_would_help(facts: NodeFacts) -> None:
         ),
         pytest.param(
             {"runtimes": (replace(RUNTIME, default="nvidia"),)},
-            "runtime",
+            "hiding",
             Level.WARN,
             id="everybody's runtime",
+        ),
+        *(
+            pytest.param({"toolkit_configs": configs}, "hiding", level, id=f"toolkit {name}")
+            for name, level, configs in (
+                ("accepts by default", Level.OK, ()),
+                ("ignores the variable", Level.FAIL, (ToolkitConfig(path="/a", accepts=False),)),
+                ("cannot be read", Level.WARN, (ToolkitConfig(path="/a", problem="a link"),)),
+            )
         ),
     ],
 )
@@ -130,6 +143,32 @@ def test_one_change_is_seen_by_one_check(
 
     assert {f.level for f in doctor_findings if f.check == check} == {level}
     assert all(f.level is Level.OK for f in doctor_findings if f.check != check)
+
+
+@pytest.mark.parametrize(
+    ("configs", "level"),
+    [
+        ((), Level.WARN),
+        ((ToolkitConfig(path="/a"),), Level.WARN),
+        ((ToolkitConfig(path="/a", accepts=False),), Level.FAIL),
+    ],
+)
+def test_everybody_may_name_gpus(configs: tuple[ToolkitConfig, ...], level: Level) -> None:
+    """Where NVIDIA's runtime starts each container and believes it, as it does by default."""
+    facts = replace(WELL, runtimes=(replace(RUNTIME, default="nvidia"),), toolkit_configs=configs)
+
+    (found,) = [each for each in findings(facts) if each.check == "hiding"]
+
+    assert found.level is level
+    assert f"{ACCEPTS} = true" in found.remedy or "set it to true" in found.remedy
+
+
+def test_where_nvidia_has_no_runtime_nobody_may_name_gpus() -> None:
+    """There is nothing to say then."""
+    other = replace(RUNTIME, runtimes=frozenset(("runc",)))
+    facts = replace(WELL, runtimes=(other,), toolkit=None, toolkit_configs=())
+
+    assert not [each for each in findings(facts) if each.check == "hiding"]
 
 
 def test_a_node_of_mig_only_needs_no_library() -> None:

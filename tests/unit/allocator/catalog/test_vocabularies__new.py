@@ -36,7 +36,7 @@ from allocator.config.manifest import apply_defaults
 from allocator.config.settings import Settings
 from allocator.model.gpu import Gpu, Snapshot
 from allocator.model.request import Mode
-from manifests.generator.cel import asks_for_vgpu
+from allocator.catalog.conditions import asks_for_vgpu
 from manifests.generator.policies import REQUEST_KEYS
 from webhook.admission.context import AdmissionContext
 from webhook.admission.decide import decide

@@ -2,8 +2,8 @@
 
 import pytest
 
+from allocator.catalog.conditions import asks_for_none, asks_for_vgpu, is_ours, strings
 from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
-from manifests.generator.cel import asks_for_none, asks_for_vgpu, is_ours, strings
 
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES, ids=lambda v: v.name)
