@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 SOURCES := agent allocator webhook console certs kube manifests tests benchmarks compiled.py vgpu.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-compiled test-patient test-node test-install test-cluster test-model check format proto lock clean
+.PHONY: help setup demo test test-fast test-compiled test-library test-patient test-node test-install test-cluster test-model test-gpu gpu-bundle check format proto lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -46,6 +46,9 @@ test-compiled: $(STAMP) ## run the tests of deciding on the hot path as machine 
 	  $(BIN)/python -m pytest --override-ini "pythonpath=$$apart ." $(PYTEST_ARGS) \
 	    tests/unit/allocator tests/unit/webhook tests/properties tests/integration/webhook
 
+test-library: $(STAMP) ## run the tests on real builds of libvgpu.so, in the folder VGPU_HAMI_CORE
+	@$(BIN)/python -m pytest -m library $(PYTEST_ARGS)
+
 test-patient: $(STAMP) ## run the storms, which take minutes and need the machine for themselves
 	@$(BIN)/python -m tests.cluster.controlplane.build --all
 	@$(BIN)/python -m pytest -m patient $(PYTEST_ARGS)
@@ -65,6 +68,12 @@ test-cluster: $(STAMP) ## run the tests on a real control plane only
 test-model: $(STAMP) ## run the model under SCHEDULES=2500 schedules from FIRST_SEED=0 on
 	@VGPU_SCHEDULES=$(or $(SCHEDULES),2500) VGPU_FIRST_SEED=$(or $(FIRST_SEED),0) \
 	  $(BIN)/python -m pytest $(PYTEST_ARGS) tests/model
+
+test-gpu: $(STAMP) ## check what the GPU of this machine does; not part of test
+	@$(BIN)/python -m tests.gpu $(GPU_ARGS)
+
+gpu-bundle: $(STAMP) ## make a folder that does the same on a machine without network
+	@$(BIN)/python -m tests.gpu.bundle gpu-bundle
 
 check: $(STAMP) ## format, lint, types, import contracts, generated manifests
 	$(BIN)/ruff format --check --quiet .
