@@ -9,12 +9,10 @@ nothing is refused.
 
 from typing import Final
 
-from allocator.catalog.keys import SOLE_KEY
-from manifests.generator.cel import containers_of, text
+from allocator.catalog.conditions import containers_of, text
+from allocator.catalog.keys import OPT_IN_LABEL, OPT_IN_VALUE, SOLE_KEY
 from manifests.generator.names import (
     NAMESPACE,
-    OPT_IN_LABEL,
-    OPT_IN_VALUE,
     REGISTRATION,
     Json,
 )

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from allocator.catalog.keys import SOLE_KEY
+from allocator.catalog.keys import OPT_IN_LABEL, OPT_IN_VALUE, SOLE_KEY
 from manifests.generator.capacity import MOST_LIMITS, sole_capacity
-from manifests.generator.names import OPT_IN_LABEL, OPT_IN_VALUE, REGISTRATION, Json
+from manifests.generator.names import REGISTRATION, Json
 from tests.authorization.policies import Policies, Review
 
 POLICY, BINDING = sole_capacity()
