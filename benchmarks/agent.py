@@ -134,11 +134,11 @@ def right(site: Site, held: Held) -> bool:
     if grant.placed is not None:
         return bool(env["NVIDIA_VISIBLE_DEVICES"] == f"MIG-{grant.gpu}-{grant.placed.start}")
     mounts = device["containerEdits"].get("mounts", ())
-    own = f"/{held.uid}_{held.container}"
+    own = f"/{held.uid}_{held.container}/"
     return (
         bool(env["NVIDIA_VISIBLE_DEVICES"] == grant.gpu)
         and env["CUDA_DEVICE_MEMORY_LIMIT_0"] == f"{grant.memory}m"
-        and [mount["hostPath"].endswith(own) for mount in mounts].count(True) == 1
+        and any(own in mount["hostPath"] for mount in mounts)
     )
 
 

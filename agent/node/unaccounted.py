@@ -24,7 +24,12 @@ from allocator.catalog.vocabularies import (
     unserved_vocabularies,
 )
 from allocator.ledger.ledger import Ledger, annotated_entry
-from allocator.ledger.schema import FOREIGN_NAMESPACE, MOST_ENTRIES
+from allocator.ledger.schema import (
+    FOREIGN_NAMESPACE,
+    MOST_UNPROMISED,
+    MOST_UNPROMISED_BYTES,
+    spec_of,
+)
 from allocator.model.allocation import ContainerGrants, Entry, Grant
 from allocator.model.board import Placement
 from allocator.model.gpu import Gpu
@@ -89,8 +94,47 @@ def find_unaccounted(
         else:
             strangers.append(pod)
     entries += _charges(strangers, _Room(use, (*ledger.entries, *entries)), ledger)
-    # With more than a status can hold, nothing at all would be reported.
-    return tuple(sorted(entries[:MOST_ENTRIES], key=lambda entry: entry.uid))
+    return tuple(sorted(_reportable(entries), key=lambda entry: entry.uid))
+
+
+def _reportable(entries: Sequence[Entry]) -> Iterator[Entry]:
+    """Yield as many of *entries* as a status can hold: with more, nothing would be reported.
+
+    Tenants decide how many containers their pods have, and how long those are named. Where all
+    together would be too long, each pod is told as one container, and the longest ones not at all.
+    """
+    left = MOST_UNPROMISED_BYTES
+    if sum(map(_length, entries)) > left:
+        entries = sorted(map(_folded, entries), key=_length)
+    for entry in entries[:MOST_UNPROMISED]:
+        left -= _length(entry)
+        if left >= 0:
+            yield entry
+
+
+def _length(entry: Entry) -> int:
+    """Return the bytes of *entry* in a status."""
+    return len(msgspec.json.encode(spec_of((entry,))["entries"]))
+
+
+def _folded(entry: Entry) -> Entry:
+    """Return *entry* with all that its containers hold at a time in one of them, by GPU."""
+    grants: list[Grant] = []
+    shared: dict[tuple[str, Mode], Grant] = {}
+    for grant in peak_grants(entry.containers):
+        before = shared.get((grant.gpu, grant.mode))
+        if grant.placed is not None:
+            grants.append(grant)
+        elif before is None:
+            shared[grant.gpu, grant.mode] = grant
+        else:
+            memory = MiB(before.memory + grant.memory)
+            cores = CorePercent(min(before.cores + grant.cores, WHOLE_GPU))
+            shared[grant.gpu, grant.mode] = _grant(
+                grant.gpu, grant.mode, memory=memory, cores=cores
+            )
+    together = ContainerGrants(name=entry.containers[0].name, grants=(*grants, *shared.values()))
+    return replace(entry, containers=(together,))
 
 
 def asked_shares(pod: NodePod, vocabularies: Collection[Vocabulary]) -> tuple[AskedShare, ...]:

@@ -46,6 +46,7 @@ MOST_BOARDS: Final = 8  # GPUs of one model may differ in their placements
 MOST_GPUS: Final = 64  # 16 in one machine, 32 with boxes of GPUs beside it
 MOST_INSTANCES: Final = 512
 MOST_UNPROMISED: Final = 256  # pods; kubelet runs 110 unless told otherwise
+MOST_UNPROMISED_BYTES: Final = 48 * 1024  # of these; tenants decide how long they are
 # The namespace, in place of a pod's, of use without an entry that belongs to no pod.
 FOREIGN_NAMESPACE: Final = "foreign"
 

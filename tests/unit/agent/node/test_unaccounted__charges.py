@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from agent.node.status import Hardware, RealisedInstance
 from agent.node.unaccounted import NodeUse, find_unaccounted
 from allocator.catalog.vocabularies import GPUSHARE, VOLCANO
 from allocator.ledger.decode import decode
-from allocator.ledger.schema import MOST_ENTRIES, spec_of
+from allocator.ledger.schema import MOST_UNPROMISED, MOST_UNPROMISED_BYTES, spec_of
 from allocator.model.allocation import Entry, Grant
 from allocator.model.gpu import Node
 from allocator.model.request import Mode
@@ -183,11 +184,33 @@ def test_many_pods_fill_one_gpu_after_the_other() -> None:
     assert sorted(used.count(gpu) for gpu in GPUS) == [2, 2, 2, 3]
 
 
+def size(found: Mapping[str, Entry]) -> int:
+    """Return the bytes of entries in a status."""
+    return len(msgspec.json.encode(spec_of(found.values())["entries"]))
+
+
 def test_more_pods_than_a_status_can_hold() -> None:
     """One more than the API server takes would leave the node without any status."""
-    pods = [pod(f"p{n}", {}, SEED) for n in range(MOST_ENTRIES + 1)]
+    pods = [pod(f"p{n}", {}, SEED) for n in range(MOST_UNPROMISED + 1)]
 
-    assert len(charged(*pods)) == MOST_ENTRIES
+    found = charged(*pods)
+
+    assert 0.9 * MOST_UNPROMISED < len(found) <= MOST_UNPROMISED
+    assert size(found) <= MOST_UNPROMISED_BYTES
+
+
+def test_pods_that_are_longer_than_a_status_can_be() -> None:
+    """A node whose status is too long is closed: each pod is charged in as few words as will do."""
+    one_core = {SLOT: "1", MEMORY: "16", CORES: "2"}
+    pods = [pod(f"p{n}", {}, *[one_core] * 60) for n in range(100)]
+
+    found = charged(*pods)
+
+    assert len(found) == 100
+    assert {len(one.containers) for one in found.values()} == {1}
+    assert sum(memory for _, memory, _ in grants(found["p7"])) == 60 * 16
+    assert max(cores for _, _, cores in grants(found["p7"])) == 100
+    assert size(found) <= MOST_UNPROMISED_BYTES
 
 
 def test_more_containers_than_an_entry_can_hold() -> None:
