@@ -18,6 +18,7 @@ from allocator.model.decision import Reason
 from allocator.volcano.scheduler_samples import FAMILIES, SchedulerSample, samples_of
 
 _MOST_NAMESPACES: Final = 1000
+_LONGEST_NAMESPACE: Final = 63  # characters, as in Kubernetes
 _STATUSES: Final = ("Conflict", "Forbidden", "Invalid", "NotFound")  # where no finding says why
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
@@ -120,16 +121,23 @@ class WebhookMetrics:
     def count_decision(
         self, decision: str, *, reason: str = "", mode: str = "", namespace: str
     ) -> None:
-        """Count one decision; beyond a thousand namespaces the label says ``other``."""
+        """Count one decision; beyond a thousand namespaces the label says ``other``.
+
+        It does so too for what is no name of a namespace, which the network may have made up.
+        """
         key = (decision, reason, mode, namespace)
         child = self._children.get(key)
         if child is None:
-            if namespace not in self._namespaces and len(self._namespaces) >= _MOST_NAMESPACES:
-                key = (decision, reason, mode, "other")
-            else:
-                self._namespaces.add(namespace)
+            key = (decision, reason, mode, self._label_of(namespace))
             child = self._children.setdefault(key, self._decisions.labels(*key).inc)
         child()
+
+    def _label_of(self, namespace: str) -> str:
+        if namespace not in self._namespaces:
+            if len(namespace) > _LONGEST_NAMESPACE or len(self._namespaces) >= _MOST_NAMESPACES:
+                return "other"
+            self._namespaces.add(namespace)
+        return namespace
 
     def count_bind(self, decision: str, reason: str) -> None:
         """Count one decision about a bind; the labels are closed sets."""

@@ -20,7 +20,9 @@ from certs.refresh_controller import (
     RefreshController,
     throwaway,
 )
-from certs.rotation_controller import new_key_material
+from certs.rotation_controller import new_key_material, rotate
+from certs.rotation_policy import Rotation
+from certs.secret_codec import BUNDLE
 from certs.tls_server import ServingPair
 from kube.errors import KubeError
 from tests.fakes.certificates import LIFETIMES, POLICY, START, KnownReplicas, Time, World
@@ -147,6 +149,27 @@ def test_where_nobody_serves_nobody_waits_for_the_lease(
 
 def leader(world: World) -> OwnSecret:
     return OwnSecret(rotation=world.writer(), leading=lambda: True, announce=lambda _: None)
+
+
+def test_callers_are_known_by_the_authorities_that_sign_or_will() -> None:
+    """One that signs no more vouches for nobody: who knows no newer one cannot verify us either."""
+    world = World()
+    look = leader(world)
+    asyncio.run(look())
+    first = certificates(look.signing)
+    asyncio.run(rotate(world.secrets, Rotation.CA))
+    asyncio.run(look())
+    both = certificates(look.signing)
+    world.time.seconds += LIFETIMES.settle.total_seconds()
+    asyncio.run(look())
+    stored = world.secrets.held
+
+    assert len(first) == 1
+    assert both[0] == first[0]
+    assert len(both) == 2
+    assert certificates(look.signing) == both[1:]
+    assert stored is not None
+    assert len(certificates(stored.data[BUNDLE])) == 2
 
 
 def test_a_rotation_reaches_a_server_that_only_polls() -> None:

@@ -24,3 +24,17 @@ def test_no_series_says_when_another_began() -> None:
     metrics.observe_decision("mutate", 0.1)
 
     assert b"_created" not in generate_latest(metrics.registry)
+
+
+def test_a_namespace_that_cannot_be_one_is_no_label() -> None:
+    """5 MB of it once stayed as a label, in each scrape from then on."""
+    metrics = WebhookMetrics(version="0")
+
+    for namespace in ("team-a", "x" * 63, "x" * 64, "y" * 5_000_000):
+        metrics.count_decision("refused", namespace=namespace)
+
+    text = generate_latest(metrics.registry).decode()
+    assert len(text) < 100_000
+    assert 'namespace="team-a"' in text
+    assert f'namespace="{"x" * 63}"' in text
+    assert 'decision="refused",mode="",namespace="other",reason=""} 2.0' in text
