@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 from agent.doctor.facts import ACCEPTS, NodeFacts, ToolkitConfig
+from agent.region.library_build import TESTED
 from allocator.report.terminal_lines import WIDTH, inert
 
 Version = tuple[int, ...]
@@ -256,9 +257,13 @@ def _kubelet(facts: NodeFacts) -> _Answers:
 def _library(facts: NodeFacts) -> _Answers:
     library = facts.library
     needed = any(device.mig is None or not device.mig.current for device in facts.devices)
-    if library is None or not library.elf:
+    if library is None:
         text = "no interception library: shares of a GPU cannot be limited"
         remedy = "use an agent image that includes libvgpu.so"
+        yield _Answer(Level.FAIL if needed else Level.WARN, text, remedy)
+    elif library.problem:
+        text = f"libvgpu.so cannot limit shares of a GPU: {library.problem}"
+        remedy = f"build the image with the library of HAMi {TESTED[-1]}, and restart the agent"
         yield _Answer(Level.FAIL if needed else Level.WARN, text, remedy)
     elif not library.preloaded:
         text = f"sha256 {library.sha256[:16]}, but ld.so.preload does not list it"

@@ -48,11 +48,11 @@ class Plugin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Library:
-    """The interception library on the node: its SHA-256, and whether containers preload it."""
+    """The interception library on the node."""
 
     sha256: str
-    elf: bool
-    preloaded: bool
+    problem: str  # why it limits nothing; empty if it limits
+    preloaded: bool  # by containers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

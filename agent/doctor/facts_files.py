@@ -14,6 +14,7 @@ from typing import Final
 from agent.doctor.checks import version_of
 from agent.doctor.container_runtime import Table, imports_of, runtime_of
 from agent.doctor.facts import ACCEPTS, Library, NodeFacts, Plugin, Runtime, ToolkitConfig
+from agent.region.library_build import library_problem
 from agent.region.library_files import LARGEST, NAME
 from allocator.catalog.injection import LIBRARY_DIRECTORY, PRELOAD_LIBRARY
 
@@ -199,7 +200,7 @@ def _library(folder: Path) -> Library | None:
     preload = (_read(folder / PRELOAD_LIBRARY) or b"").decode(errors="replace").split()
     return Library(
         sha256=hashlib.sha256(content).hexdigest(),
-        elf=content.startswith(b"\x7fELF"),
+        problem=library_problem(content),
         preloaded=f"{LIBRARY_DIRECTORY}/{NAME}" in preload,
     )
 

@@ -27,7 +27,14 @@ from agent.region.feedback import (
     flags_by_container,
 )
 from agent.region.region_files import FILE, RegionFiles, RegionReading, limits_of
-from agent.region.seed import Limit, Write, flag_writes, limit_corrections, node_pid_writes
+from agent.region.seed import (
+    Limit,
+    Write,
+    fallback_writes,
+    flag_writes,
+    limit_corrections,
+    node_pid_writes,
+)
 from agent.share import Share
 
 # Pause after a walk of all processes, in lengths of the walk. Its length is processor time: on a
@@ -79,6 +86,7 @@ class _RegionFacts:
     region: Region
     basis: tuple[tuple[Limit, ...], frozenset[int], tuple[Device, ...]]  # the other inputs
     corrections: tuple[Write, ...]  # of changed limits
+    fallbacks: tuple[Write, ...]  # of the limits of devices that were not promised
     count: RegionCount
 
 
@@ -132,9 +140,11 @@ class Inspector:
         }
         flags = flags_by_container(sharing, now=self._now())
         for opened in open_regions:
-            corrections = self._facts[opened.key].corrections
+            facts = self._facts[opened.key]
+            corrections = facts.corrections
             pid_writes = node_pid_writes(opened.region, node_pids[opened.container])
-            self._write(opened, (*corrections, *pid_writes), flags[opened.key])
+            writes = (*corrections, *facts.fallbacks, *pid_writes)
+            self._write(opened, writes, flags[opened.key])
             if corrections:
                 text = "were changed and have been restored"
                 violations.append(_violation(opened.share, node, text))
@@ -263,6 +273,7 @@ class Inspector:
             region=opened.region,
             basis=basis,
             corrections=limit_corrections(opened.region, opened.limits),
+            fallbacks=fallback_writes(opened.region, opened.limits),
             count=self._region_count(opened, live, devices),
         )
 

@@ -4,17 +4,18 @@ import hashlib
 import os
 import re
 import secrets
+import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from agent.region.library_build import library_problem
 from allocator.catalog.injection import LIBRARY_DIRECTORY, PRELOAD_LIBRARY, PRELOAD_NOTHING
 
 SOURCE: Final = Path("/opt/vgpu/libvgpu.so")  # where an image has it that brings one
 NAME: Final = "libvgpu.so"
-LARGEST: Final = 256 * 1024 * 1024  # bytes
-_ELF: Final = b"\x7fELF"
+LARGEST: Final = 32 * 1024 * 1024  # bytes; the library has less than one MiB, or four to debug it
 _PREFIX: Final = 16  # characters of the SHA-256 in a file's name
 _INSTALLED_BY_AGENT: Final = re.compile(
     rf"libvgpu\.so\.(?:[0-9a-f]{{{_PREFIX}}}|[0-9a-f]+\.unfinished)"
@@ -38,11 +39,11 @@ class Absent:
 def install(folder: Path, source: Path = SOURCE) -> Installed | Absent:
     """Install *source* in *folder*, the node's ``hostRoot``; repeating it changes nothing."""
     try:
-        content = source.read_bytes() if source.stat().st_size <= LARGEST else b""
+        content = read_library(source)
     except OSError as error:
         return Absent(f"the agent's image has no {source}: {error.strerror}")
-    if not content.startswith(_ELF):
-        return Absent(f"{source} of the agent's image is not a shared library")
+    if problem := library_problem(content):
+        return Absent(f"{source} of the agent's image cannot be used: {problem}")
     name = f"{NAME}.{hashlib.sha256(content).hexdigest()[:_PREFIX]}"
     preload = f"{LIBRARY_DIRECTORY}/{NAME}\n".encode()
     try:
@@ -54,6 +55,18 @@ def install(folder: Path, source: Path = SOURCE) -> Installed | Absent:
     except OSError as error:
         return Absent(f"{folder} cannot be written: {error.strerror}")
     return Installed(name)
+
+
+def read_library(path: Path) -> bytes:
+    """Return the content of a library; nothing of a file that is no regular one or too large.
+
+    Raises OSError.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        return b""
+    with path.open("rb") as file:
+        content = file.read(LARGEST + 1)
+    return content if len(content) <= LARGEST else b""
 
 
 def missing_reason(folder: Path, installed: Installed) -> str:

@@ -30,6 +30,7 @@ from agent.region.seed import (
     Seed,
     UnlimitedError,
     Write,
+    fallback_writes,
     limit_corrections,
     seed_region,
 )
@@ -288,7 +289,8 @@ class RegionFiles:
         inode = os.stat(FILE, dir_fd=directory_fd, follow_symlinks=False).st_ino
         if not self._processes.is_mapped(self._residents_of(share.owner.uid), inode):
             return False
-        writes = limit_corrections(region, limits_of(share))
+        limits = limits_of(share)
+        writes = (*limit_corrections(region, limits), *fallback_writes(region, limits))
         return safe_files.amend(FILE, directory_fd, layout=region.layout, writes=writes)
 
     def _residents_of(self, uid: str) -> tuple[Resident, ...]:

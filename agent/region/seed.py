@@ -5,7 +5,7 @@ first process starts, and the environment of a process cannot change them.
 """
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -85,10 +85,14 @@ def seed_region(
 
 
 def limit_arrays(limits: Sequence[Limit]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the arrays of memory and core limits in a region that has *limits*."""
-    rest = MOST_DEVICES - len(limits)
-    cores = [limit.cores or NO_LIMIT for limit in limits]
-    return (*(limit.memory for limit in limits), *[0] * rest), (*cores, *[NO_LIMIT] * rest)
+    """Return the arrays of memory and core limits in a region that has *limits*.
+
+    Devices that were not promised have those of the first: so does the fallback in the environment,
+    with which every process compares them, and a device that can be seen nevertheless is limited.
+    """
+    filled = (*limits, *[limits[0]] * (MOST_DEVICES - len(limits)))
+    memory = tuple(limit.memory for limit in filled)
+    return memory, tuple(limit.cores or NO_LIMIT for limit in filled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +107,29 @@ class Write:
 def limit_corrections(region: Region, limits: Sequence[Limit]) -> tuple[Write, ...]:
     """Return the writes that make *region* limit its container as promised.
 
-    Only promised devices count: an older library may have written any value for others. Compute
-    without a limit may be stored as 0 too.
+    Only promised devices count: an older library may have written any value for others.
     """
+    return _limit_writes(region, limits, range(len(limits)))
+
+
+def fallback_writes(region: Region, limits: Sequence[Limit]) -> tuple[Write, ...]:
+    """Return the writes that limit the devices that were not promised, as a new region does.
+
+    A difference is no misuse: regions that older agents seeded have no limits there.
+    """
+    if region.layout is not SEEDED:
+        return ()
+    return _limit_writes(region, limits, range(len(limits), MOST_DEVICES))
+
+
+def _limit_writes(
+    region: Region, limits: Sequence[Limit], devices: Iterable[int]
+) -> tuple[Write, ...]:
+    """Return the writes for some *devices*; compute without a limit may be stored as 0 too."""
     layout = region.layout
     memory, cores = limit_arrays(limits)
     writes = []
-    for k in range(len(limits)):
+    for k in devices:
         if region.limits[k] != memory[k]:
             writes.append(Write(layout.memory_limits + U64_SIZE * k, _U64.pack(memory[k])))
         if (region.cores[k] or NO_LIMIT) != cores[k]:

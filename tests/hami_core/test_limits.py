@@ -2,6 +2,7 @@
 
 import pytest
 
+from agent.region.layout import SEEDED
 from tests.hami_core.conftest import NodeMaker
 from tests.harness.cuda_program import OUT_OF_MEMORY
 from tests.harness.library_node import GIB, MIB, LibraryNode
@@ -69,3 +70,47 @@ def test_each_device_has_its_own_limit(node_of: NodeMaker, count: int) -> None:
             assert program.fits(k, (limit - 512) * MIB)
             held = node.driver.held(node.uuids[k])
             assert held == {program.pid: (limit - 512 + 256) * MIB}
+
+
+@pytest.mark.parametrize("count", [1, 2, 8])
+def test_programs_find_nothing_to_complain_of(node_of: NodeMaker, count: int) -> None:
+    """The region says of each of 16 devices what the fallback in the environment says."""
+    node = node_of(count)
+    with node.container(node.share(*[(k + 1) * 1024 for k in range(count)])) as container:
+        program = container.program()
+        program.tell("init")
+        program.tell("nvml 0")
+
+        assert program.errors() == ""
+
+
+def test_a_device_that_was_not_promised_is_limited(node_of: NodeMaker) -> None:
+    """A privileged container sees all; the driver's view reports it, and meanwhile it is held."""
+    node = node_of(2)
+    with node.container(node.share(8192)) as container:
+        program = container.program()
+
+        assert program.tell("init") == "2"
+        assert program.tell("total 1") == str(8 * GIB)
+        assert program.fits(1, 7 * GIB)
+        assert not program.fits(1, GIB)
+
+
+def test_what_an_older_agent_seeded_is_filled_up(node_of: NodeMaker) -> None:
+    """At one look, under a running program, and without a word against its pod."""
+    node = node_of(2)
+    share = node.share(8192)
+    with node.container(share) as container:
+        region = node.region(share)
+        with region.open("r+b") as file:
+            file.seek(SEEDED.memory_limits + 8)
+            file.write(bytes(8 * 15))
+        program = container.program()
+        program.tell("init")
+        node.enrol(program, share)
+        assert program.fits(1, 9 * GIB)
+
+        assert node.inspect(share).violations == ()
+
+        assert not program.fits(1, 100 * MIB)
+        assert program.tell("total 1") == str(8 * GIB)

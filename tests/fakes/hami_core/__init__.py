@@ -5,6 +5,7 @@ two accounts of the same facts.
 """
 
 import os
+import struct
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,12 +15,26 @@ from typing import Final, Self
 from tests.fakes.native import built
 
 SOURCE: Final = Path(__file__).parent / "source"
+_EMPTY: Final = Path(__file__).parent / "empty"
 _FLAGS: Final = ("-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread")
 
 
 def program(generation: str = "E", *flags: str) -> Path:
     """Return the program whose region is of one generation, A to E, built with further *flags*."""
     return built(SOURCE, "hami-core", [*_FLAGS, *flags, f"-DGENERATION='{generation}'"])
+
+
+def empty_library() -> Path:
+    """Return a library that the agent serves, and that intercepts nothing."""
+    return built(_EMPTY, "libvgpu.so", ("-shared", "-fPIC", "-Wall", "-Wextra", "-Werror"))
+
+
+def library_bytes(generation: str = "E", *, tail: bytes = b"") -> bytes:
+    """Return what the file of a library has that tells its generation, A to E."""
+    sizes = {"A": 804680, "B": 1197896, "C": 2008952, "D": 2008984, "E": 2008952}
+    header = struct.pack("<4sBBB9xHHI", b"\x7fELF", 2, 1, 1, 3, 62, 1)
+    text = b"failed to take the postinit semaphore\0" if generation in "DE" else b""
+    return header + 3 * (b"\xbe" + struct.pack("<I", sizes[generation])) + text + tail
 
 
 class Tenant:

@@ -20,6 +20,7 @@ from agent.doctor.facts_files import configurations, facts_of, toolkit_configs
 from agent.driver.driver import Driver, Fault
 from agent.driver.simulated_files import SimulatedDriver
 from tests.fakes.driver import Faults, RelayedDriver, machine
+from tests.fakes.hami_core import library_bytes
 from vgpu import main
 
 KUBELET = "var/lib/kubelet"
@@ -62,7 +63,7 @@ def write_node_files(root: Path) -> None:
     write(root / "etc/containerd/config.toml", CONFIG)
     write(root / "etc/containerd/conf.d/99-nvidia.toml", DROPPED_IN)
     write(root / "usr/lib64/libnvidia-container.so.1.18.0", b"")
-    write(root / "usr/local/vgpu/libvgpu.so", b"\x7fELF library")
+    write(root / "usr/local/vgpu/libvgpu.so", library_bytes())
     write(root / "usr/local/vgpu/ld.so.preload", "/usr/local/vgpu/libvgpu.so\n")
     write(root / "proc/driver/nvidia-caps/mig-minors", "config 1\n")
     for name in ("nvidiactl", "nvidia-uvm", "nvidia0", "null"):
@@ -308,7 +309,7 @@ def test_a_library_that_is_a_folder_or_text_is_none(root: Path) -> None:
     write(root / "usr/local/vgpu/libvgpu.so", "text")
     library = facts_of(root, root / KUBELET, root / "usr/local/vgpu").library
     assert library is not None
-    assert (library.elf, library.preloaded) == (False, False)
+    assert (library.problem, library.preloaded) == ("it is not a shared library", False)
 
 
 def test_findings_are_printed_in_either_form(root: Path) -> None:

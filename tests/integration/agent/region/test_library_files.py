@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from agent.region.library_files import Absent, Installed, install_from, install_simulated
+from tests.fakes.hami_core import library_bytes
 
-LIBRARY = b"\x7fELF library"
+LIBRARY = library_bytes()
 
 
 @pytest.mark.parametrize(

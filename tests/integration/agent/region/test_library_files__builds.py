@@ -1,13 +1,22 @@
 """The interception library on the node: present, whole, and never changed under a running pod."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from agent.region.library_files import Absent, Installed, install, missing_reason, sweep
+from agent.region.library_files import (
+    LARGEST,
+    Absent,
+    Installed,
+    install,
+    missing_reason,
+    sweep,
+)
+from tests.fakes.hami_core import library_bytes
 
-OLD = b"\x7fELF old"
-NEW = b"\x7fELF new"
+OLD = library_bytes(tail=b"old")
+NEW = library_bytes(tail=b"new")
 
 
 @pytest.fixture
@@ -107,6 +116,49 @@ def test_half_a_file_is_finished(root: Path, source: Path) -> None:
     installed(root, source)
 
     assert (root / "usr/local/vgpu/libvgpu.so").read_bytes() == OLD
+
+
+@pytest.mark.parametrize("generation", ["A", "B", "C", "D"])
+def test_a_library_of_another_generation_is_refused(
+    root: Path, source: Path, generation: str
+) -> None:
+    """It would abort every CUDA program, or run it without limits because of the agent's region."""
+    source.write_bytes(library_bytes(generation))
+
+    found = install(root / "usr/local/vgpu", source)
+
+    assert isinstance(found, Absent)
+    assert str(source) in found.why
+    assert "HAMi 2." in found.why
+    assert not root.exists()
+
+
+def test_what_is_installed_outlives_a_refusal(root: Path, source: Path) -> None:
+    """Running pods have it mapped, and restart with it; only new starts wait for a better image."""
+    name = installed(root, source).name
+    source.write_bytes(library_bytes("D"))
+
+    assert isinstance(install(root / "usr/local/vgpu", source), Absent)
+    assert (root / "usr/local/vgpu/libvgpu.so").read_bytes() == OLD
+    assert (root / "usr/local/vgpu" / name).read_bytes() == OLD
+
+
+@pytest.mark.parametrize("kind", ["fifo", "folder", "device", "huge"])
+def test_reading_a_library_ends(root: Path, source: Path, kind: str) -> None:
+    """Whatever an image has in its place, and however much of it."""
+    source.unlink()
+    if kind == "fifo":
+        os.mkfifo(source)
+    elif kind == "folder":
+        source.mkdir()
+    elif kind == "device":
+        source.symlink_to("/dev/zero")
+    else:
+        source.write_bytes(OLD)
+        os.truncate(source, LARGEST + 1)
+
+    assert isinstance(install(root / "usr/local/vgpu", source), Absent)
+    assert not root.exists()
 
 
 @pytest.mark.parametrize("content", [None, b"#!"], ids=["absent", "no-library"])

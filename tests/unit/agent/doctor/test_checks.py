@@ -27,6 +27,7 @@ DOCS = Path(__file__).parents[4] / "docs"
 ON, OFF = MigMode(current=True, pending=True), MigMode(current=False, pending=False)
 
 
+LIBRARY = Library(sha256="9f2c4e01b7d3a655" + "0" * 48, problem="", preloaded=True)
 WELL = NodeFacts(
     versions=Versions(driver="580.95.05", nvml="13.580.95.05", cuda="13.0"),
     devices=(device("NVIDIA A100-SXM4-40GB", mig=ON), device("NVIDIA L40S", index=1)),
@@ -42,7 +43,7 @@ WELL = NodeFacts(
     toolkit_configs=(ToolkitConfig(path="/etc/nvidia-container-runtime/config.toml"),),
     registration=True,
     podresources=True,
-    library=Library(sha256="9f2c4e01b7d3a655" + "0" * 48, elf=True, preloaded=True),
+    library=LIBRARY,
     files=frozenset(("nvidiactl", "nvidia-uvm", "nvidia0", "nvidia1")),
     capabilities=True,
 )
@@ -111,6 +112,12 @@ def test_what_is_not_well_says_what_would_help(facts: NodeFacts) -> None:
         pytest.param({"files": frozenset()}, "files", Level.FAIL, id="no device files"),
         pytest.param({"capabilities": False}, "files", Level.FAIL, id="no capabilities"),
         pytest.param({"library": None}, "library", Level.FAIL, id="no library"),
+        pytest.param(
+            {"library": replace(LIBRARY, problem="it is HAMi 2.8.1's")},
+            "library",
+            Level.FAIL,
+            id="library of another release",
+        ),
         pytest.param({"devices": ()}, "gpus", Level.FAIL, id="no GPU"),
         pytest.param({"runtimes": (replace(RUNTIME, cdi=False),)}, "cdi", Level.WARN, id="CDI off"),
         pytest.param(

@@ -19,12 +19,13 @@ from agent.region.decode import (
     slots_taken,
     totals,
 )
-from agent.region.layout import BY_NAME, LAYOUTS, MAGIC, SEEDED, Layout
+from agent.region.layout import BY_NAME, LAYOUTS, MAGIC, MOST_DEVICES, SEEDED, Layout
 from agent.region.seed import (
     Limit,
     Seed,
     UnlimitedError,
     Write,
+    fallback_writes,
     flag_writes,
     limit_arrays,
     limit_corrections,
@@ -151,6 +152,36 @@ def test_corrections_restore_the_promise(ours: list[Limit], theirs: list[Limit])
 
     assert limit_corrections(corrected, ours) == ()
     assert corrected.limits[: len(ours)] == tuple(limit.memory for limit in ours)
+
+
+@FEW
+@given(ours=LIMITS, theirs=LIMITS)
+def test_devices_that_were_not_promised_have_the_first_limit(
+    ours: list[Limit], theirs: list[Limit]
+) -> None:
+    """In a new region, and after a look at any other of that layout; no promise is touched."""
+    content = region_bytes(seed_region(theirs, priority=Priority.LOW, now=1))
+    before = readable_region(content)
+
+    after = readable_region(with_writes(content, fallback_writes(before, ours)))
+
+    first = ours[0]
+    rest = slice(len(ours), MOST_DEVICES)
+    assert set(after.limits[rest]) <= {first.memory}
+    assert {cores % 100 for cores in after.cores[rest]} <= {first.cores % 100}
+    assert after.limits[: len(ours)] == before.limits[: len(ours)]
+    assert fallback_writes(after, ours) == ()
+    seeded = readable_region(region_bytes(seed_region(ours, priority=Priority.LOW, now=1)))
+    assert fallback_writes(seeded, ours) == ()
+    assert 0 not in seeded.limits
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
+def test_other_layouts_keep_what_their_library_wrote(layout: Layout) -> None:
+    """Nobody knows what it means by the devices that it does not see."""
+    region = readable_region(built_region(layout, [GPU], []))
+
+    assert bool(fallback_writes(region, [Limit(1, 30)])) is (layout is SEEDED)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
