@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 SOURCES := agent allocator webhook console certs kube manifests tests benchmarks compiled.py vgpu.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-compiled test-patient test-node test-install test-cluster test-model check format proto lock clean
+.PHONY: help setup demo test test-fast test-compiled test-library test-patient test-node test-install test-cluster test-model check format proto lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -45,6 +45,9 @@ test-compiled: $(STAMP) ## run the tests of deciding on the hot path as machine 
 	@apart="$$($(BIN)/python -m compiled --apart)" && \
 	  $(BIN)/python -m pytest --override-ini "pythonpath=$$apart ." $(PYTEST_ARGS) \
 	    tests/unit/allocator tests/unit/webhook tests/properties tests/integration/webhook
+
+test-library: $(STAMP) ## run the tests on real builds of libvgpu.so, in the folder VGPU_HAMI_CORE
+	@$(BIN)/python -m pytest -m library $(PYTEST_ARGS)
 
 test-patient: $(STAMP) ## run the storms, which take minutes and need the machine for themselves
 	@$(BIN)/python -m tests.cluster.controlplane.build --all

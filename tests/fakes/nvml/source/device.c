@@ -23,6 +23,11 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice
   return NVML_SUCCESS;
 }
 
+// The first of its names, which the interception library calls.
+EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device) {
+  return nvmlDeviceGetHandleByIndex_v2(index, device);
+}
+
 // Take the form MIG-GPU-<uuid>/<gi>/<ci>, which drivers before R470 used.
 static int named_by_place(const char *uuid, const struct gpu *gpu, uint32_t gi, uint32_t ci) {
   char text[128];

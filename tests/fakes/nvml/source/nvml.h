@@ -74,6 +74,11 @@ typedef struct {
 
 typedef struct {
   unsigned int pid;
+  unsigned long long usedGpuMemory;
+} nvmlProcessInfo_v1_t;
+
+typedef struct {
+  unsigned int pid;
   unsigned long long timeStamp;
   unsigned int smUtil, memUtil, encUtil, decUtil;
 } nvmlProcessUtilizationSample_t;

@@ -43,6 +43,20 @@ EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device,
   return listed(machine, device, count, infos, COMPUTE_TYPE);
 }
 
+// The first of its names, which the interception library calls, knows of no instances.
+EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *count,
+                                                         nvmlProcessInfo_v1_t *infos) {
+  READ(machine);
+  nvmlProcessInfo_t found[PROCESSES];
+  unsigned int room = count && infos ? *count : 0, all = PROCESSES;
+  REQUIRE(count, NVML_ERROR_INVALID_ARGUMENT);
+  TRY(listed(machine, device, &all, found, COMPUTE_TYPE));
+  for (unsigned int i = 0; i < all && i < room; i++)
+    infos[i] = (nvmlProcessInfo_v1_t){found[i].pid, found[i].usedGpuMemory};
+  *count = all;
+  return all > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+}
+
 EXPORT nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device,
                                                              unsigned int *count,
                                                              nvmlProcessInfo_t *infos) {
