@@ -18,6 +18,7 @@ from agent.share import DeviceNode, ReadyInstance, Share
 from allocator.catalog.injection import (
     LIBRARY_VOLUME,
     MOUNTS,
+    REGION_FILE,
     VARIABLES,
     Annotation,
     Column,
@@ -79,7 +80,11 @@ def hami_core_edits(share: Share, *, library: str, region: str) -> ContainerEdit
     """Return the edits of a hami-core share, with the node's folders *library* and *region*."""
     mounts = [
         HostMount(
-            host=f"{library}/{mount.sub_path}" if mount.volume == LIBRARY_VOLUME else region,
+            host=(
+                f"{library}/{mount.sub_path}"
+                if mount.volume == LIBRARY_VOLUME
+                else f"{region}/{REGION_FILE}"
+            ),
             path=mount.path,
             read_only=mount.read_only,
         )

@@ -59,8 +59,17 @@ class InstanceProvider(Protocol):
 class RegionProvider(Protocol):
     """The shared regions of the interception library."""
 
-    async def seed(self, share: Share) -> str:
-        """Return the node's folder with the container's seeded region; raises NotYetError."""
+    async def seed(self, share: Share, *, by_cdi: bool) -> str:
+        """Return the node's folder with the container's seeded region; raises NotYetError.
+
+        *by_cdi* says that CDI mounts it, not kubelet.
+        """
+
+    async def withhold(self, share: Share) -> None:
+        """Give a container that has the mounts of a region, and no library, none to write to.
+
+        Raises NotYetError.
+        """
 
     async def vacate(self, uid: str) -> None:
         """Return once no process of the pod *uid* is left; raises NotYetError."""
@@ -261,6 +270,10 @@ class PreStart:
         self, share: Share, slots: frozenset[str], progress: _StartProgress
     ) -> ContainerEdits:
         mode = container_edits.mode_of(share)
+        limited = mode is Mode.HAMI_CORE and not share.library_off
+        if share.has_mounts and not limited:
+            progress.doing = "closing the place of a shared region"
+            await self.services.regions.withhold(share)
         match mode:
             case Mode.MIG:
                 ready = await self._instances(share, progress)
@@ -269,15 +282,16 @@ class PreStart:
                     share, min(slots), container_edits.visible_value(edits.shown)
                 )
                 return edits
-            case Mode.HAMI_CORE if not share.library_off:
+            case Mode.HAMI_CORE if limited:
                 if not share.has_mounts and self.services.slots.lacks_mounts(slots):
                     raise NotYetError(
                         "kubelet assigned its slots while every GPU was in MIG mode, so it lacks "
                         "the mounts for sharing a GPU; delete the pod so that it is recreated"
                     )
                 progress.doing = "seeding the container's region"
-                region = await self.services.regions.seed(share)
-                library = self.services.slots.library
+                slot_files = self.services.slots
+                region = await self.services.regions.seed(share, by_cdi=slot_files.with_cdi)
+                library = slot_files.library
                 return container_edits.hami_core_edits(share, library=library, region=region)
             case Mode.HAMI_CORE | Mode.MEMORY_ONLY:
                 return container_edits.unenforced_edits(share)

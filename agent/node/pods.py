@@ -7,12 +7,13 @@ it within the pod, so its annotation prefix is taken from there.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
+from posixpath import dirname
 from types import MappingProxyType
 from typing import Final
 
 import msgspec
 
-from allocator.catalog.injection import REGIONS_VOLUME, VISIBLE, key_in, key_path
+from allocator.catalog.injection import REGION_PATH, REGIONS_VOLUME, VISIBLE, key_in, key_path
 from allocator.catalog.keys import ASSIGNMENT_KEY, LIBRARY_KEY, LIBRARY_OFF
 from allocator.model.request import Priority, Stage
 from allocator.request.pod_fields import (
@@ -34,7 +35,8 @@ from allocator.volcano.device_list import (
 _VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
 _PRIORITY: Final = "CUDA_TASK_PRIORITY"
 _CONTROL: Final = "CUDA_DISABLE_CONTROL"
-_REGION_MOUNT_PATH: Final = "/tmp/vgpu"
+# Where a region is mounted; pods that older versions admitted have its directory there.
+_REGION_MOUNT_PATHS: Final = frozenset((REGION_PATH, dirname(REGION_PATH)))
 _MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 _ALWAYS: Final = "Always"
 
@@ -220,7 +222,7 @@ def _pod_container(
         key=key,
         injected=injected,
         has_mounts=any(
-            mount.name == REGIONS_VOLUME and mount.mount_path.rstrip("/") == _REGION_MOUNT_PATH
+            mount.name == REGIONS_VOLUME and mount.mount_path.rstrip("/") in _REGION_MOUNT_PATHS
             for mount in container.volume_mounts or ()
         ),
         limited=_CONTROL in env and env[_CONTROL].value == "false",

@@ -99,6 +99,18 @@ class Processes:
         wanted = re.compile(rf"(?m)^(?:\S+ +){{4}}{inode} .*\.cache")  # proc(5)
         return any(wanted.search(self._text(r.pid, "maps", MOST_MAPS_BYTES)) for r in residents)
 
+    def root_id(self, residents: Iterable[Resident]) -> int:
+        """Return the user id on the node of root in the pod that *residents* are of.
+
+        The oldest tells: a later one may have made itself a user namespace. Without any it is 0.
+        """
+        for resident in sorted(residents, key=lambda one: one.started):
+            lines = self._text(resident.pid, "uid_map").splitlines()
+            for inner, outer, _ in (line.split() for line in lines):  # user_namespaces(7)
+                if inner == "0":
+                    return int(outer)
+        return 0
+
     def _pids(self) -> Iterator[int]:
         with os.scandir(self._proc) as entries:
             yield from (int(entry.name) for entry in entries if entry.name.isdecimal())

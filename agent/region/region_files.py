@@ -34,10 +34,10 @@ from agent.region.seed import (
     seed_region,
 )
 from agent.share import NotYetError, Share
-from allocator.catalog.injection import REGIONS_FOLDER
+from allocator.catalog.injection import REGION_FILE, REGIONS_FOLDER
 from allocator.model.request import Mode
 
-FILE: Final = "vgpu.cache"
+FILE: Final = REGION_FILE
 VACATE_CHECKS: Final = 80  # of processes that should have ended
 VACATE_INTERVAL: Final = 0.25  # seconds between them; all together less than kubelet's 30
 MOST_PIDS_NAMED: Final = 8  # processes named in a refusal
@@ -103,14 +103,22 @@ class RegionFiles:
         self._ended: frozenset[str] = frozenset()
         self._directories: dict[tuple[str, str], _Directory] = {}
 
-    async def seed(self, share: Share) -> str:
+    async def seed(self, share: Share, *, by_cdi: bool = False) -> str:
         """Make the region of a container that is about to start; return its directory's path.
 
         One of this layout that a living process of the pod has in memory is kept and set right. Any
         other is written anew: what ended processes left in it would count against the next ones.
-        Raises NotYetError.
+        *by_cdi* says that CDI mounts it, and not kubelet. Raises NotYetError.
         """
-        return await asyncio.to_thread(self._seed, share)
+        return await asyncio.to_thread(self._seed, share, by_cdi=by_cdi)
+
+    async def withhold(self, share: Share) -> None:
+        """Put something that nobody can open in the place of a region; raises NotYetError.
+
+        A pod has the mounts before it is known whether it gets a MIG instance. Of a path that is
+        not there kubelet makes a directory, which a container's root user could fill.
+        """
+        await asyncio.to_thread(self._withhold, share)
 
     async def vacate(self, uid: str) -> None:
         """Return once no process of the pod *uid* is left; raises NotYetError."""
@@ -123,9 +131,18 @@ class RegionFiles:
         pids = ", ".join(str(one.pid) for one in left[:MOST_PIDS_NAMED])
         raise NotYetError(f"processes of the previous pod {uid} are still running: pid {pids}")
 
-    def _seed(self, share: Share) -> str:
+    def _withhold(self, share: Share) -> None:
+        try:
+            with self._container_directory(share) as (directory_fd, base_fd):
+                _remove_regions(directory_fd, base_fd)
+                os.mknod(FILE, stat.S_IFSOCK, dir_fd=directory_fd)
+        except OSError as error:
+            where = self._path(share.owner.uid, share.owner.container)
+            raise NotYetError(f"{where} cannot be prepared: {error.strerror}") from error
+
+    def _seed(self, share: Share, *, by_cdi: bool) -> str:
         owner = share.owner
-        name = _directory_name(owner.uid, owner.container)
+        path = self._path(owner.uid, owner.container)
         library = self._library
         why = library.why if isinstance(library, Absent) else missing_reason(self._folder, library)
         if why:
@@ -134,21 +151,20 @@ class RegionFiles:
             raise NotYetError("libvgpu.so cannot use the semaphores of the agent's C library")
         try:
             seed = seed_region(limits_of(share), priority=share.priority, now=int(self._now()))
-            with self._base_directory() as base_fd:
-                with suppress(FileExistsError):
-                    os.mkdir(name, _DIRECTORY_MODE, dir_fd=base_fd)
-                with safe_files.directory(name, at=base_fd) as directory_fd:
-                    os.fchmod(directory_fd, _DIRECTORY_MODE)
-                    if not self._repair_live(directory_fd, share):
-                        _replace_region(directory_fd, base_fd, seed)
+            # Where fs.protected_regular is set, a process may open it in a sticky /tmp only if both
+            # have the same owner: root of the container. In a pod with its own users the runtime
+            # translates the owners of what kubelet mounts, and not of what CDI does.
+            uid = self._processes.root_id(self._residents_of(owner.uid)) if by_cdi else 0
+            with self._container_directory(share) as (directory_fd, base_fd):
+                if not self._repair_live(directory_fd, share):
+                    _replace_region(directory_fd, base_fd, seed=seed, uid=uid)
         except UnlimitedError as error:
             raise NotYetError(
                 f'container "{owner.container}" cannot be limited: {error}'
             ) from error
         except OSError as error:
-            where = f"{self._base}/{name}"
-            raise NotYetError(f"{where} cannot be prepared: {error.strerror}") from error
-        return f"{self._base}/{name}"
+            raise NotYetError(f"{path} cannot be prepared: {error.strerror}") from error
+        return path
 
     def read(self, uid: str, container: str) -> tuple[RegionReading, ...]:
         """Return the regions in a container's directory, that of the agent first.
@@ -250,6 +266,17 @@ class RegionFiles:
         with safe_files.directory(self._base) as base_fd:
             yield base_fd
 
+    @contextmanager
+    def _container_directory(self, share: Share) -> Iterator[tuple[int, int]]:
+        """Open a container's directory, which is made where it is missing, and the one it is in."""
+        name = _directory_name(share.owner.uid, share.owner.container)
+        with self._base_directory() as base_fd:
+            with suppress(FileExistsError):
+                os.mkdir(name, _DIRECTORY_MODE, dir_fd=base_fd)
+            with safe_files.directory(name, at=base_fd) as directory_fd:
+                os.fchmod(directory_fd, _DIRECTORY_MODE)
+                yield directory_fd, base_fd
+
     def _path(self, uid: str, container: str) -> str:
         return f"{self._base}/{_directory_name(uid, container)}"
 
@@ -288,11 +315,13 @@ def _uid_of_directory(name: str) -> str:
     return name.partition("_")[0]
 
 
-def _replace_region(directory_fd: int, base_fd: int, seed: Seed) -> None:
+def _replace_region(directory_fd: int, base_fd: int, *, seed: Seed, uid: int) -> None:
     """Move a new region into a directory; it is written where no tenant can reach it."""
     _remove_regions(directory_fd, base_fd)
     unfinished = f"{_UNFINISHED}{secrets.token_hex(8)}"
     safe_files.create(unfinished, base_fd, seed, mode=_FILE_MODE)
+    if uid:
+        os.chown(unfinished, uid, uid, dir_fd=base_fd, follow_symlinks=False)
     os.rename(unfinished, FILE, src_dir_fd=base_fd, dst_dir_fd=directory_fd)
 
 

@@ -18,6 +18,10 @@ from allocator.catalog.vocabularies import OWN, VOCABULARIES, Vocabulary
 
 # The library's own limit: it knows devices 0 to 15 of one container.
 MOST_DEVICES: Final = 16
+REGION_FILE: Final = "vgpu.cache"  # in the container's directory on the node
+REGION_PATH: Final = f"/tmp/vgpu/{REGION_FILE}"  # in the container
+# Where the library looks once a process has lost its environment, as by env -i, ssh or cron.
+REGION_PATH_WITHOUT_ENVIRONMENT: Final = "/tmp/cudevshr.cache"
 
 
 class Column(StrEnum):
@@ -207,7 +211,7 @@ VARIABLES: Final = (
     ),
     _row(
         "CUDA_DEVICE_MEMORY_SHARED_CACHE",
-        (_SOFT, Literal("/tmp/vgpu/vgpu.cache")),
+        (_SOFT, Literal(REGION_PATH)),
         tolerated=_UNLIMITED,
         why="path of the shared region, which always holds the limits",
     ),
@@ -278,25 +282,30 @@ REGIONS_FOLDER: Final = "vgpu/containers"  # below hostRoot
 _LIBRARY: Final = Mount(
     volume=LIBRARY_VOLUME, path="/usr/local/vgpu/libvgpu.so", sub_path="libvgpu.so"
 )
-_REGION: Final = Mount(
-    volume=REGIONS_VOLUME,
-    path="/tmp/vgpu",
-    sub_path_expr="$(VGPU_POD_UID)_{container}",
-    read_only=False,
+# The file alone, at both paths: its directory is on the node's disk, and root in a container could
+# fill it, or put another region in the place of this one. What is mounted on cannot be removed.
+_REGION: Final = tuple(
+    Mount(
+        volume=REGIONS_VOLUME,
+        path=path,
+        sub_path_expr=f"$(VGPU_POD_UID)_{{container}}/{REGION_FILE}",
+        read_only=False,
+    )
+    for path in (REGION_PATH, REGION_PATH_WITHOUT_ENVIRONMENT)
 )
 MOUNTS: Final[MappingProxyType[Column, tuple[Mount, ...]]] = MappingProxyType(
     {
         Column.HAMI_CORE: (
             _LIBRARY,
             Mount(volume=LIBRARY_VOLUME, path="/etc/ld.so.preload", sub_path="ld.so.preload"),
-            _REGION,
+            *_REGION,
         ),
         Column.OPEN: (
             _LIBRARY,
             Mount(
                 volume=LIBRARY_VOLUME, path="/etc/ld.so.preload", sub_path_expr="$(VGPU_PRELOAD)"
             ),
-            _REGION,
+            *_REGION,
         ),
     }
 )

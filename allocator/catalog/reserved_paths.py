@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from allocator.catalog.injection import HOST_ROOT
+from allocator.catalog.injection import HOST_ROOT, REGION_PATH_WITHOUT_ENVIRONMENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +22,7 @@ RESERVED_PATHS: Final = (
     ReservedPath(path="/usr/local/vgpu"),
     ReservedPath(path="/tmp/vgpu", parents=False),
     ReservedPath(path="/tmp/vgpulock", parents=False),
+    ReservedPath(path=REGION_PATH_WITHOUT_ENVIRONMENT, parents=False),
     # A mount below one of these names a GPU to NVIDIA's runtime; one above names none.
     ReservedPath(path="/var/run/nvidia-container-devices", parents=False),
     ReservedPath(path="/run/nvidia-container-devices", parents=False),

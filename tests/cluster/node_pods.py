@@ -16,12 +16,26 @@ from tests.cluster.node_agent import GpuNode
 RUN_WITHIN: Final = 60.0
 GONE_WITHIN: Final = 90.0
 CACHE: Final = "/tmp/vgpu/vgpu.cache"
+LOST_CACHE: Final = "/tmp/cudevshr.cache"  # for a process that has lost its environment
 PRELOAD: Final = "/etc/ld.so.preload"
 LIBRARY: Final = "/usr/local/vgpu/libvgpu.so"
 VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
 # Everything that a container can tell of its share, and then that it has told everything.
 LOOK: Final = (
-    *("env", "mounts", "read", PRELOAD, "bytes", CACHE, "list", "/dev", "list", "/dev/nvidia-caps"),
+    *(
+        "env",
+        "mounts",
+        "read",
+        PRELOAD,
+        "bytes",
+        CACHE,
+        "bytes",
+        LOST_CACHE,
+        "list",
+        "/dev",
+        "list",
+        "/dev/nvidia-caps",
+    ),
     *("list", "/tmp/vgpu", "write", PRELOAD, "write", LIBRARY, "say", "looked"),
 )
 STAY: Final = ("sleep", "100000")

@@ -9,6 +9,7 @@ from tests.cluster.node_pods import (
     CACHE,
     HARD,
     LIBRARY,
+    LOST_CACHE,
     PRELOAD,
     SOFT,
     VISIBLE,
@@ -66,9 +67,11 @@ def test_a_soft_slice_from_inside(gpu_node: GpuNode, team: str) -> None:
     assert seen.env["CUDA_DEVICE_SM_LIMIT_0"] == "10"
     assert seen.env["CUDA_DEVICE_MEMORY_SHARED_CACHE"] == CACHE
     assert seen.env["LD_PRELOAD"] == ""
-    assert (seen.mounts[PRELOAD], seen.mounts[LIBRARY], seen.mounts["/tmp/vgpu"]) == (
-        *("ro", "ro", "rw"),
-    )
+    assert {path: seen.mounts[path] for path in (PRELOAD, LIBRARY, CACHE, LOST_CACHE)} == {
+        **dict.fromkeys((PRELOAD, LIBRARY), "ro"),
+        **dict.fromkeys((CACHE, LOST_CACHE), "rw"),
+    }
+    assert "/tmp/vgpu" not in seen.mounts  # the directory is the node's
     assert not [name for name in seen.told("list /dev:") if "nvidia-cap" in name]
 
 

@@ -9,6 +9,7 @@ from tests.cluster.node_agent import GpuNode
 from tests.cluster.node_pods import (
     CACHE,
     LIBRARY,
+    LOST_CACHE,
     PRELOAD,
     SOFT,
     VISIBLE,
@@ -46,6 +47,7 @@ def held_to_its_share(found: GpuNode, what: Json) -> Inside:
     ((size, magic),) = (line.split() for line in seen.told(f"bytes {CACHE}:"))
     assert int(size) > 1_000_000
     assert magic.startswith("4ef72f01")  # 19920718, as the library writes it
+    assert seen.told(f"bytes {LOST_CACHE}:") == seen.told(f"bytes {CACHE}:")
     assert seen.told("list /tmp/vgpu:") == ["vgpu.cache"]  # and nobody else's
     assert seen.env["CUDA_DEVICE_MEMORY_LIMIT_0"] == f"{SOFT[MEMORY]}m"
     assert seen.env["CUDA_DISABLE_CONTROL"] == "false"

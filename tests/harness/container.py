@@ -67,6 +67,7 @@ class Container:
         return subprocess.run(
             self._entering(uid, command),
             env=self.env if env is None else env,
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=60,
@@ -103,6 +104,22 @@ class Container:
         )
         enter = ("nsenter", f"--target={self.first_pid}", "--mount", "--pid", *user, "--")
         return [*enter, "setpriv", *rights, "--", *command]
+
+
+@contextmanager
+def sandbox(image: Image) -> Iterator[int]:
+    """Run the first process of a pod, which holds its namespaces; yield its pid on the node."""
+    own = ("unshare", "--user") if image.user_namespace else ()
+    command = ["setpriv", "--pdeathsig=KILL", *own, "sh", "-c", "echo ready && exec sleep infinity"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"ready\n"
+            if image.user_namespace:
+                _map_users(process.pid)
+            yield process.pid
+        finally:
+            process.kill()
 
 
 @contextmanager
@@ -181,9 +198,13 @@ def _first_process(process: "subprocess.Popen[str]", table: str, image: Image) -
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     first = int(children[0])
     if image.user_namespace:
-        for name in ("gid_map", "uid_map"):
-            Path(f"/proc/{first}/{name}").write_text(f"0 {FIRST_ID} {_IDS}")
+        _map_users(first)
     return first
+
+
+def _map_users(pid: int) -> None:
+    for name in ("gid_map", "uid_map"):
+        Path(f"/proc/{pid}/{name}").write_text(f"0 {FIRST_ID} {_IDS}")
 
 
 def _broken(why: str) -> None:

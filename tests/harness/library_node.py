@@ -24,7 +24,7 @@ from tests.fakes.cuda.driver import CudaDriver
 from tests.fakes.driver import A100, machine
 from tests.fakes.hami_core import bury, enrol
 from tests.fakes.nvml.machine import Machine
-from tests.harness.container import PLAIN, Container, Image, container
+from tests.harness.container import PLAIN, Container, Image, container, sandbox
 from tests.harness.cuda_program import CudaProgram
 from tests.integration.agent import shares
 
@@ -64,8 +64,8 @@ class LibraryNode:
         return shares.share(*grants)
 
     def edits(self, share: Share) -> ContainerEdits:
-        """Seed the region of a container, and return what the container receives."""
-        region = asyncio.run(self.regions.seed(share))
+        """Seed the region of a container, and return what the container receives by CDI."""
+        region = asyncio.run(self.regions.seed(share, by_cdi=True))
         return hami_core_edits(share, library=str(self.host_root), region=region)
 
     def region(self, share: Share) -> Path:
@@ -86,21 +86,26 @@ class LibraryNode:
 
         Its environment is what the agent gives it, changed by *env*.
         """
-        edits = self.edits(share)
         self._started += 1
-        with container(
-            self.folder / f"container-{self._started}",
-            self.folder / "driver",
-            mounts=(*volumes, *edits.mounts),
-            env={**dict(edits.env), **(env or {})},
-            image=image,
-        ) as made:
-            yield made
+        with sandbox(image) as pid:
+            self._enrol(pid, share, inner=1)
+            edits = self.edits(share)
+            with container(
+                self.folder / f"container-{self._started}",
+                self.folder / "driver",
+                mounts=(*volumes, *edits.mounts),
+                env={**dict(edits.env), **(env or {})},
+                image=image,
+            ) as made:
+                yield made
+            bury(self.folder / "proc", pid)
 
     def enrol(self, program: CudaProgram, share: Share) -> None:
         """Let the agent know a program's process as one of its pod's container."""
-        inner = int(program.tell("pid"))
-        pid, uid = program.pid, share.owner.uid
+        self._enrol(program.pid, share, inner=int(program.tell("pid")))
+
+    def _enrol(self, pid: int, share: Share, *, inner: int) -> None:
+        uid = share.owner.uid
         enrol(self.folder / "proc", pid, uid=uid, container=shares.ID, inner=inner)
 
     def bury(self, program: CudaProgram) -> None:

@@ -104,9 +104,9 @@ def enrol(proc: Path, pid: int, *, uid: str, container: str, inner: int | None =
     (folder / "stat").write_text((real / "stat").read_text())
     (folder / "status").write_text(f"Name:\tx\nNSpid:\t{pid}\t{inner or pid}\n")
     (folder / "cgroup").write_text(f"0::/kubepods/burstable/pod{uid}/{container}\n")
-    maps = folder / "maps"
-    if not os.path.lexists(maps):
-        maps.symlink_to(real / "maps")
+    for name in ("maps", "uid_map"):
+        if not os.path.lexists(folder / name):
+            (folder / name).symlink_to(real / name)
 
 
 def bury(proc: Path, pid: int) -> None:

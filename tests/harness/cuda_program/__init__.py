@@ -4,6 +4,7 @@ import os
 import select
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -55,7 +56,9 @@ class CudaProgram:
         own = self._process.pid
         children = Path(f"/proc/{own}/task/{own}/children")
         until = time.monotonic() + ANSWERS_WITHIN
-        while not (found := children.read_text().split()) and time.monotonic() < until:
+        while not (found := children.read_text().split()):
+            if self._process.poll() is not None or time.monotonic() > until:
+                raise ProgramError(f"not running: {self.errors()}")
             time.sleep(0.01)
         return int(found[0])
 
@@ -65,7 +68,8 @@ class CudaProgram:
 
     def kill(self) -> None:
         """End it without a chance to tidy up."""
-        os.kill(self.pid, 9)
+        with suppress(ProgramError, FileNotFoundError, ProcessLookupError):
+            os.kill(self.pid, 9)
         self._process.wait(10)
 
     def exit(self) -> int:

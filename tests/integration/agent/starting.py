@@ -36,6 +36,7 @@ class Ledger:
     annotations: dict[str, dict[str, str]] = field(default_factory=dict)
     held: list[str] = field(default_factory=list)
     vacated: list[str] = field(default_factory=list)
+    withheld: list[tuple[str, str]] = field(default_factory=list)
     lingering: set[str] = field(default_factory=set)
     told: list[Event] = field(default_factory=list)
     asked: int = 0
@@ -87,10 +88,13 @@ class Ledger:
         nodes = (DeviceNode(f"/dev/nvidia-caps/nvidia-cap{minor}", 237, minor),)
         return ReadyInstance(uuid=f"MIG-{gpu}-{placed.start}", memory=memory, nodes=nodes)
 
-    async def seed(self, share: Share) -> str:
+    async def seed(self, share: Share, *, by_cdi: bool) -> str:
         if self.regions is not None:
-            return await self.regions.seed(share)
+            return await self.regions.seed(share, by_cdi=by_cdi)
         return f"/regions/{share.owner.uid}_{share.owner.container}"
+
+    async def withhold(self, share: Share) -> None:
+        self.withheld.append((share.owner.uid, share.owner.container))
 
     async def vacate(self, uid: str) -> None:
         if self.regions is not None:

@@ -86,6 +86,21 @@ def test_two_devices_are_handed_out_by_one_slot() -> None:
     on(act)
 
 
+@pytest.mark.parametrize("cdi", [True, False], ids=["cdi", "no-cdi"])
+def test_a_mig_container_with_our_mounts_finds_no_region(*, cdi: bool) -> None:
+    """Admission mounts the region of a pod that may become either; nobody would bound that file."""
+
+    async def act(site: Site) -> None:
+        site.ledger.promise("uid-1", "train-0", mig_grant("1g.5gb", 3, gpu="GPU-7"))
+        site.ledger.promise("uid-2", "train-1", soft_grant(6000))
+        for uid, pod in (("uid-1", "train-0"), ("uid-2", "train-1")):
+            await site.kubelet.run(await site.kubelet.admit(uid, pod))
+
+        assert set(site.ledger.withheld) == {("uid-1", "main")}
+
+    on(act, cdi=cdi)
+
+
 def test_without_cdi_an_instance_is_annotated_first() -> None:
     """The first try writes the instance on the pod and is refused, the next one starts."""
 
@@ -139,12 +154,14 @@ def test_without_cdi_the_folder_of_the_slot_leads_to_the_share() -> None:
         assert {mount.container_path: mount.host_path for mount in held.answer.mounts} == {
             "/usr/local/vgpu/libvgpu.so": str(folder / "libvgpu.so"),
             "/etc/ld.so.preload": str(folder / "ld.so.preload"),
-            "/tmp/vgpu": str(folder / "vgpu"),
+            "/tmp/vgpu/vgpu.cache": str(folder / "vgpu.cache"),
+            "/tmp/cudevshr.cache": str(folder / "cudevshr.cache"),
         }
         assert links(site, min(held.slots)) == {
             "libvgpu.so": str(site.root / "usr/local/vgpu/libvgpu.so"),
             "ld.so.preload": str(site.root / "usr/local/vgpu/ld.so.preload"),
-            "vgpu": "/regions/uid-1_main",
+            "vgpu.cache": "/regions/uid-1_main/vgpu.cache",
+            "cudevshr.cache": "/regions/uid-1_main/vgpu.cache",
         }
 
     on(act, cdi=False)
@@ -186,7 +203,7 @@ def test_a_share_that_was_allocated_no_mounts_does_not_start_without_them() -> N
         second = await site.kubelet.admit("uid-2", "train-1")
         assert second.slots == held.slots
         assert await site.kubelet.run(second) == 0
-        assert len(second.answer.mounts) == 3
+        assert len(second.answer.mounts) == 4
 
     on(act, cdi=False)
 

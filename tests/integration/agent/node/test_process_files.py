@@ -4,8 +4,10 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from agent.node.cgroup import PodCgroup
-from agent.node.process_files import Processes
+from agent.node.process_files import Processes, Resident
 from tests.fakes.hami_core import bury, enrol
 from tests.integration.agent.shares import ID, NEIGHBOUR, UID
 
@@ -95,3 +97,31 @@ def test_everyone_is_whoever_runs_in_a_pod(tmp_path: Path) -> None:
     assert [one.pid for one in node.pod_processes()] == [os.getpid()]
     bury(tmp_path / "proc", os.getpid())
     assert node.pod_processes() == ()
+
+
+@pytest.mark.parametrize(
+    ("maps", "expected"),
+    [
+        ("         0          0 4294967295\n", 0),
+        ("         0     131072      65536\n", 131072),
+        ("      1000       1000          1\n         0     100000       1000\n", 100000),
+        ("", 0),  # no ids were given to it yet
+    ],
+    ids=["host-users", "own-users", "two-ranges", "unmapped"],
+)
+def test_the_root_user_of_a_pod_is_known_by_its_sandbox(
+    tmp_path: Path, maps: str, expected: int
+) -> None:
+    """The oldest process is the runtime's; a tenant may give a later one any user namespace."""
+    node = Processes(tmp_path)
+    sandbox, later = (
+        Resident(pid=pid, inner_pid=1, started=pid, cgroup=PodCgroup(UID, ID)) for pid in (7, 8)
+    )
+    for one, text in ((sandbox, maps), (later, "         0       4711          1\n")):
+        folder = tmp_path / "proc" / str(one.pid)
+        folder.mkdir(parents=True)
+        (folder / "uid_map").write_text(text)
+
+    assert node.root_id([sandbox]) == expected
+    assert node.root_id([later, sandbox]) == (expected if maps else 4711)
+    assert node.root_id([]) == 0

@@ -263,3 +263,37 @@ def test_a_deep_directory_is_removed(tmp_path: Path) -> None:
     assert node.collect([]) == (path.parent.name,)
 
     assert list(path.parent.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("before", ["nothing", "region", "directory", "placeholder"])
+def test_a_container_without_a_library_gets_no_region(tmp_path: Path, before: str) -> None:
+    """What is in its place can be mounted, and neither be opened nor grow on the node's disk."""
+    node = regions(tmp_path)
+    path = tmp_path / "usr/local/vgpu/vgpu/containers" / f"{UID}_main" / "vgpu.cache"
+    if before == "region":
+        seed(tmp_path)
+    elif before == "directory":  # kubelet's, of a path that was missing
+        path.mkdir(parents=True)
+        (path / "full").write_bytes(b"x" * 4096)
+    elif before == "placeholder":
+        asyncio.run(node.withhold(share()))
+
+    asyncio.run(node.withhold(share()))
+
+    for flags in (os.O_RDONLY, os.O_RDWR | os.O_CREAT, os.O_WRONLY | os.O_TRUNC):
+        with pytest.raises(OSError, match="No such device"):
+            os.open(path, flags)
+    assert [each.name for each in path.parent.iterdir()] == ["vgpu.cache"]
+    (reading,) = node.read(UID, "main")
+    assert isinstance(reading.region, Unreadable)
+    assert seed(tmp_path) == path
+    assert isinstance(region(tmp_path), Region)
+
+
+def test_a_place_that_cannot_be_closed_is_told(tmp_path: Path) -> None:
+    """The container waits, and its pod says why."""
+    node = regions(tmp_path)
+    (tmp_path / "usr/local/vgpu/vgpu").write_text("in the way")
+
+    with pytest.raises(NotYetError, match=r"vgpu/containers/.*_main cannot be prepared: "):
+        asyncio.run(node.withhold(share()))

@@ -115,7 +115,7 @@ def test_mounts_are_those_that_admission_makes() -> None:
     assert {m.host for m in mounts} == {
         "/lib/libvgpu.so",
         "/lib/ld.so.preload",
-        "/regions/uid-1_main",
+        "/regions/uid-1_main/vgpu.cache",
     }
     assert {(m.path, m.read_only) for m in slot_mounts("/slots/slot-0000")} == expected
 

@@ -12,7 +12,7 @@ OWNER = Owner(uid="uid-1", namespace="team-a", pod="train-0", containers=("main"
 OTHER = Owner(uid="uid-2", namespace="team-a", pod="train-1", containers=("main",))
 CONTENT = ContainerEdits(
     env=(("NVIDIA_VISIBLE_DEVICES", "GPU-1"),),
-    mounts=(HostMount(host="/regions/uid-1_main", path="/tmp/vgpu", read_only=False),),
+    mounts=(HostMount(host="/regions/uid-1_main", path="/tmp/vgpu/vgpu.cache", read_only=False),),
 )
 DOCUMENT = "vgpu-admission.io-slot_slot-0000.json"
 
@@ -115,15 +115,15 @@ def test_a_link_replaces_any_file_in_its_place(tmp_path: Path) -> None:
     slot_files = slots(tmp_path, cdi=False)
     slot_files.write(["slot-0000"], OTHER, ContainerEdits(env=()))
     folder = tmp_path / "usr/local/vgpu/slots/slot-0000"
-    (folder / "vgpu.new").symlink_to("/etc")
+    (folder / "vgpu.cache.new").symlink_to("/etc")
     (folder / "libvgpu.so").unlink()
     (folder / "libvgpu.so").write_text("")
 
     slot_files.write(["slot-0000"], OWNER, CONTENT)
 
-    assert str((folder / "vgpu").readlink()) == "/regions/uid-1_main"
+    assert str((folder / "vgpu.cache").readlink()) == "/regions/uid-1_main"
     assert str((folder / "libvgpu.so").readlink()) == "/dev/null"
-    assert not (folder / "vgpu.new").is_symlink()
+    assert not (folder / "vgpu.cache.new").is_symlink()
 
 
 def test_the_mounts_of_a_container_outlive_the_process(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_the_mounts_of_a_container_outlive_the_process(tmp_path: Path) -> None:
     again = slots(tmp_path, cdi=False)
 
     assert again.lacks_mounts(["slot-0000", "slot-0001"])
-    assert len(again.allocation(["slot-0000"], soft=True).mounts) == 3
+    assert len(again.allocation(["slot-0000"], soft=True).mounts) == 4
     assert not slots(tmp_path, cdi=False).lacks_mounts(["slot-0000"])
 
 
@@ -142,7 +142,7 @@ def test_a_slot_that_cannot_be_marked_is_handed_out_with_its_mounts(tmp_path: Pa
     slot_files = slots(tmp_path, cdi=False)
     (tmp_path / "usr/local/vgpu/slots/slot-0000").write_text("a file")
 
-    assert len(slot_files.allocation(["slot-0000"], soft=False).mounts) == 3
+    assert len(slot_files.allocation(["slot-0000"], soft=False).mounts) == 4
     assert not slot_files.lacks_mounts(["slot-0000"])
 
 

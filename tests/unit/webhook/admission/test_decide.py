@@ -169,13 +169,14 @@ def test_the_library_is_left_to_the_agent_where_host_paths_are_not_admitted(
 
 
 def test_the_library_is_mounted_where_host_paths_are_admitted() -> None:
-    """The region directory carries the pod's UID, as the upstream plugin's does."""
+    """The region's directory carries the pod's UID, as the upstream plugin's does."""
     found = admitted(received(pod(annotations=HAMI)), UNKNOWN)
     mounts = {m["mountPath"]: m for m in found["spec"]["containers"][0]["volumeMounts"]}
 
-    assert mounts["/tmp/vgpu"]["subPathExpr"] == "$(VGPU_POD_UID)_main"
+    for path in ("/tmp/vgpu/vgpu.cache", "/tmp/cudevshr.cache"):
+        assert mounts[path]["subPathExpr"] == "$(VGPU_POD_UID)_main/vgpu.cache"
+        assert "readOnly" not in mounts[path]
     assert mounts["/etc/ld.so.preload"]["subPath"] == "ld.so.preload"
-    assert "readOnly" not in mounts["/tmp/vgpu"]
 
 
 def test_injection_can_be_left_to_the_agent_altogether() -> None:
@@ -339,6 +340,11 @@ def test_a_neighbours_limit_cannot_be_borrowed() -> None:
         pytest.param("/usr/local/vgpu/x", True, id="below"),
         pytest.param("/usr/local", True, id="parent-of-library"),
         pytest.param("/tmp/vgpu", True, id="region"),
+        pytest.param("/tmp/vgpu/vgpu.cache", True, id="region-file"),
+        pytest.param("/tmp/cudevshr.cache", True, id="region-without-environment"),
+        pytest.param("/tmp/../tmp//cudevshr.cache/", True, id="region-crooked"),
+        pytest.param("/tmp/cudevshr.cache/x", True, id="below-the-region"),
+        pytest.param("/tmp/cudevshr.caches", False, id="like-the-region"),
         pytest.param("/tmp", False, id="tmp-is-usual"),
         pytest.param("/usr/local/vgpus", False, id="like-named"),
         pytest.param("/data", False, id="elsewhere"),

@@ -108,6 +108,16 @@ MOUNTS: dict[str, Json] = {
         "mountPath": "/tmp/vgpu",
         "subPathExpr": "$(VGPU_POD_UID)_other",
     },
+    "region-of-another": {
+        "name": "vgpu-regions",
+        "mountPath": "/tmp/cudevshr.cache",
+        "subPathExpr": "$(VGPU_POD_UID)_other/vgpu.cache",
+    },
+    "region-by-its-directory": {
+        "name": "vgpu-regions",
+        "mountPath": "/tmp/vgpu",
+        "subPathExpr": "$(VGPU_POD_UID)_main",
+    },
     "regions-by-a-part": {"name": "vgpu-regions", "mountPath": "/data", "subPath": "uid_main"},
     "regions-upwards": {"name": "vgpu-regions", "mountPath": "/data", "subPath": "."},
     "library-elsewhere": {"name": "vgpu-library", "mountPath": "/data"},
