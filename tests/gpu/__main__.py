@@ -5,6 +5,7 @@ says what each check means.
 """
 
 import argparse
+import faulthandler
 import os
 import platform
 import sys
@@ -19,13 +20,12 @@ from typing import Final
 
 import structlog
 
-from agent.driver.driver import DriverError
+from agent.driver.driver import Device, Driver, DriverError
 from agent.nvml.driver import NvmlDriver
 from tests.gpu import enforcement, hardware
 from tests.gpu.builds import VARIABLE, build_facts, builds_in, has_seeded_layout
 from tests.gpu.container import Bench, no_rooms_reason
 from tests.gpu.report import (
-    NO_GPU,
     Figures,
     Report,
     SkippedError,
@@ -36,6 +36,7 @@ from tests.gpu.report import (
 
 COMPUTE_SECONDS: Final = 20.0  # of the check of compute limits
 BUDGET: Final = 480.0  # seconds until no further check begins; machines are lent for ten minutes
+GRACE: Final = 60.0  # seconds beyond that until a driver that hangs ends the run
 _ENFORCEMENT: Final = {
     "memory-limit": enforcement.check_limit,
     "memory-view": enforcement.check_view,
@@ -58,46 +59,48 @@ class Check:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Make all checks, print each and write the record; return the exit code."""
     options = _options(arguments)
+    faulthandler.dump_traceback_later(options.budget + GRACE, exit=True)
     # The product's warnings: what is wrong is in the table too, and stdout belongs to that.
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-    began = time.monotonic()
-    date = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    report = Report(date=date, machine={"python": platform.python_version()})
+    machine = {"python": platform.python_version(), **hardware.machine_facts()}
+    report = Report(date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), machine=machine)
     driver = NvmlDriver()
     try:
         report.driver, devices = asdict(driver.versions()), driver.devices()
         reason = "" if devices else "the driver lists no GPU"
     except DriverError as error:
         devices, reason = (), str(error)
-    report.machine = {**report.machine, **hardware.machine_facts()}
     if reason:
-        report.machine = {**report.machine, "no_gpu": reason}
+        report.no_gpu = reason
         print(f"no GPU here: {reason}")
-    with tempfile.TemporaryDirectory(prefix="vgpu-test-gpu-") as scratch:
-        folder = Path(scratch)
-        rooms = "" if reason else no_rooms_reason(folder)
-        bench = Bench(driver=driver, devices=devices, folder=folder, no_rooms=rooms)
-        for check in () if reason else _all_checks(bench, report, options):
-            left = options.budget - (time.monotonic() - began)
-            body = check.body if left > 0 else partial(_skip_late, options.budget)
-            report.checks.append(run_check(check.name, check.subject, body))
-            print("\n".join(check_lines(report.checks[-1])), flush=True)
-            _write(report, options.json)  # a run that is cut off leaves what it has
+    else:
+        with tempfile.TemporaryDirectory(prefix="vgpu-test-gpu-") as scratch:
+            _make_checks(driver, devices, Path(scratch), report=report, options=options)
+        print(summary_line(report))
     driver.close()
     report.complete = True
     _write(report, options.json)
-    if reason:
-        return NO_GPU
-    print(summary_line(report))
     return report.exit_code()
 
 
-def _all_checks(bench: Bench, report: Report, options: argparse.Namespace) -> Iterator[Check]:
-    """Yield the checks in their order, and note in *report* what they are made with."""
-    report.gpus = tuple(hardware.gpu_facts(device) for device in bench.devices)
+def _make_checks(
+    driver: Driver, devices: tuple[Device, ...], folder: Path, *, report: Report,
+    options: argparse.Namespace,
+) -> None:  # fmt: skip
+    bench = Bench(driver=driver, devices=devices, folder=folder, no_rooms=no_rooms_reason(folder))
     report.machine = {**report.machine, "mount_namespaces": bench.no_rooms or "yes"}
+    report.gpus = tuple(hardware.gpu_facts(device) for device in devices)
     builds = builds_in(options.libraries)
     report.libraries = tuple(build_facts(build) for build in builds)
+    end = time.monotonic() + options.budget
+    for check in (*_hardware_checks(bench, options), *_library_checks(bench, builds, options)):
+        body = check.body if time.monotonic() < end else partial(_skip_late, options.budget)
+        report.checks.append(run_check(check.name, check.subject, body))
+        print("\n".join(check_lines(report.checks[-1])), flush=True)
+        _write(report, options.json)  # a run that is cut off leaves what it has
+
+
+def _hardware_checks(bench: Bench, options: argparse.Namespace) -> Iterator[Check]:
     for device in bench.devices:
         subject = f"GPU {device.index}"
         yield Check("catalogue", subject, partial(hardware.check_catalogue, device))
@@ -109,6 +112,11 @@ def _all_checks(bench: Bench, report: Report, options: argparse.Namespace) -> It
     yield Check("xid-events", "", partial(hardware.check_events, bench))
     yield Check("processes", "", partial(hardware.check_processes, bench))
     yield Check("utilization", "", partial(hardware.check_utilization, bench))
+
+
+def _library_checks(
+    bench: Bench, builds: Sequence[Path], options: argparse.Namespace
+) -> Iterator[Check]:
     usable = [build for build in builds if has_seeded_layout(build)]
     if not usable:
         yield Check("library", "", partial(_skip_library, options.libraries))

@@ -39,7 +39,7 @@ Answer = Mapping[str, Any]
 PATIENCE: Final = 90.0  # seconds for one answer; the first of a program initializes the driver
 OUT_OF_MEMORY: Final = 2  # CUDA_ERROR_OUT_OF_MEMORY
 # What a program needs to find the driver's libraries, and a stand-in for them its machine.
-_DRIVER_VARIABLES: Final = ("LD_LIBRARY_PATH", "VGPU_FAKE_NVML")
+_DRIVER_VARIABLES: Final = ("LD_LIBRARY_PATH", "VGPU_FAKE_NVML", "VGPU_FAKE_CUDA")
 _CONTAINER_ID: Final = "0123456789abcdef" * 4
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MIB: Final = 1 << 20
@@ -252,9 +252,7 @@ def new_container(bench: Bench, library: Path, *, memory: MiB, cores: int) -> Co
     if isinstance(installed, Absent):
         raise FailedError(installed.why)
     owner = Owner(uid=str(uuid.uuid4()), namespace="gpu", pod="slice", containers=("main",))
-    grant = Grant(
-        gpu=device.uuid, mode=Mode.HAMI_CORE, memory=memory, cores=CorePercent(cores)
-    )
+    grant = Grant(gpu=device.uuid, mode=Mode.HAMI_CORE, memory=memory, cores=CorePercent(cores))
     share = Share(owner=owner, grants=(grant,), key="c0")
     processes = Processes(root)
     regions = RegionFiles(host_root, processes, library=installed)

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Final
 
 from agent.driver.driver import Device
-from agent.monitor.violation import ObservedUse, violations
+from agent.monitor.violation import SLACK_DIVISOR, ObservedUse, violations
 from agent.region.decode import Region
 from agent.region.region_files import FILE
 from agent.region.safe_files import RegionReader
 from allocator.model.units import MiB
 from tests.gpu.container import MIB, Answer, Bench, Container, CudaProcess, new_container
+from tests.gpu.hardware import pids_hidden
 from tests.gpu.report import FailedError, Figures, SkippedError
 
 LARGEST_SLICE: Final = 8192  # MiB
@@ -36,7 +37,7 @@ def _container(bench: Bench, library: Path) -> Container:
 
 
 def check_limit(bench: Bench, library: Path, figures: Figures) -> None:
-    """Fill a slice: what fits is given, what does not is refused, and what is freed is given anew."""
+    """Fill a slice: what fits is given, what does not is refused, what is freed is given anew."""
     device = bench.device
     limit = slice_of(device)
     with bench.program() as free:
@@ -144,15 +145,18 @@ def check_monitor(bench: Bench, library: Path, figures: Figures) -> None:
         _expect(not notes, f"{owner.pod} violates nothing, yet: {'; '.join(notes)}")
         _expect(found.faults == 0, f"{found.faults} figures of the region are implausible")
         _expect(_slot_pids(container).get(program.pid) == program.pid, "its pid is not known")
+        if not listed and pids_hidden():
+            raise SkippedError("NVML lists pids of the node, which are not known here")
         _expect(bool(listed), "the driver does not list the program")
-        _expect(counted // MIB <= sum(listed), "the library counts more than the driver")
+        most = sum(listed) + sum(listed) // SLACK_DIVISOR
+        _expect(counted // MIB <= most, "the library counts more than the driver")
 
 
-def check_compute(
-    bench: Bench, library: Path, figures: Figures, *, seconds: float
-) -> None:
+def check_compute(bench: Bench, library: Path, figures: Figures, *, seconds: float) -> None:
     """Compare the pace of a container that is promised a part of the compute with a free one's."""
     device = bench.device
+    if pids_hidden():
+        raise SkippedError("NVML lists pids of the node, so the library cannot find its own here")
     with bench.program() as free:
         free.open(device.index)
         answer = free.ask("spin", seconds=seconds / 2)
@@ -171,9 +175,7 @@ def check_compute(
         raise FailedError(f"it computes at {share:.0f} % of a free GPU's pace, promised {CORES}")
 
 
-def _spin(
-    container: Container, program: CudaProcess, seconds: float
-) -> tuple[Answer, list[int]]:
+def _spin(container: Container, program: CudaProcess, seconds: float) -> tuple[Answer, list[int]]:
     """Let *program* compute while the monitor looks, as it does on a node."""
     program.order("spin", seconds=seconds)
     percents = []
@@ -208,6 +210,6 @@ def _slot_pids(container: Container) -> Mapping[int, int]:
     return {slot.pid: slot.node_pid for slot in region.slots} if isinstance(region, Region) else {}
 
 
-def _expect(holds: bool, otherwise: str) -> None:  # noqa: FBT001 -- it is the point
+def _expect(holds: bool, otherwise: str) -> None:
     if not holds:
         raise FailedError(otherwise)

@@ -12,6 +12,7 @@ import pynvml
 from agent.driver.driver import Device, Driver, Process
 from agent.driver.driver_thread import DriverThread
 from agent.health.hardware_informer import HardwareInformer, HardwareListeners
+from agent.node.status import Hardware
 from agent.nvml.calls import call_nvml
 from agent.nvml.events import ErrorEvents
 from allocator.catalog.boards import Model, board_of_pci, model_named
@@ -93,27 +94,31 @@ def board_differences(real: Board, planned: Board) -> Iterator[str]:
         plan, fact = ours[name], theirs[name]
         for what in ("id", "size", "starts", "sms", "limit"):
             if getattr(plan, what) != getattr(fact, what):
-                yield f"{name}: {what} {getattr(fact, what)}, {getattr(plan, what)} in our catalogue"
+                is_, was = getattr(fact, what), getattr(plan, what)
+                yield f"{name}: {what} {is_}, {was} in our catalogue"
         if plan.memory > fact.memory:
             yield f"{name}: {fact.memory} MiB, {plan.memory} in our catalogue"
 
 
 def check_health(driver: Driver, figures: Figures) -> None:
     """Poll the GPUs as the agent does, and expect all to be in service."""
-    informer = HardwareInformer(
-        DriverThread(driver), HardwareListeners(lambda: None, lambda _gpu, _why: None)
-    )
     began = time.monotonic()
-    asyncio.run(informer.poll())
+    hardware = asyncio.run(_poll_once(driver))
     figures["seconds"] = time.monotonic() - began
-    if informer.hardware is None:
+    if hardware is None:
         raise FailedError("the agent's poll listed no GPU")
-    figures["gpus"] = len(informer.hardware.devices)
-    recoveries = (device.recovery for device in informer.hardware.devices)
-    figures["recovery"] = [recovery or "not reported" for recovery in recoveries]
-    if informer.hardware.unhealthy:
-        why = (f"{gpu}: {reason}" for gpu, reason in informer.hardware.unhealthy.items())
-        raise FailedError("; ".join(why))
+    figures["gpus"] = len(hardware.devices)
+    figures["recovery"] = [str(d.recovery or "not reported") for d in hardware.devices]
+    if hardware.unhealthy:
+        raise FailedError("; ".join(f"{gpu}: {why}" for gpu, why in hardware.unhealthy.items()))
+
+
+async def _poll_once(driver: Driver) -> Hardware | None:
+    worker = DriverThread(driver)
+    informer = HardwareInformer(worker, HardwareListeners(lambda: None, lambda _gpu, _why: None))
+    await informer.poll()
+    await worker.close()
+    return informer.hardware
 
 
 def check_events(bench: Bench, figures: Figures) -> None:
@@ -257,7 +262,8 @@ def _pci_id(device: Device) -> int:
 
 def _profile_text(profile: Profile) -> str:
     starts = ",".join(map(str, profile.starts))
-    return f"{profile.name} id {profile.id} {profile.memory} MiB {profile.sms} SMs {{{starts}}}:{profile.size}"
+    places = f"{{{starts}}}:{profile.size}"
+    return f"{profile.name} id {profile.id} {profile.memory} MiB {profile.sms} SMs {places}"
 
 
 def machine_facts() -> dict[str, Figure]:

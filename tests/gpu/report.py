@@ -19,9 +19,9 @@ _NAME_WIDTH: Final = 17  # columns of the longest name of a check
 class Outcome(StrEnum):
     """How a check ended."""
 
-    PASS = "pass"
-    FAIL = "fail"
-    SKIP = "skip"
+    PASSED = "pass"
+    FAILED = "fail"
+    SKIPPED = "skip"
 
 
 class FailedError(Exception):
@@ -51,6 +51,7 @@ class Report:
     date: str  # UTC, RFC 3339
     machine: Mapping[str, Figure]
     driver: Mapping[str, Figure] | None = None  # None: it does not answer
+    no_gpu: str = ""  # why there is no GPU
     gpus: tuple[Mapping[str, Figure], ...] = ()
     libraries: tuple[Mapping[str, Figure], ...] = ()
     checks: list[CheckResult] = field(default_factory=list)
@@ -69,6 +70,7 @@ class Report:
             "date": self.date,
             "machine": self.machine,
             "driver": self.driver,
+            "no_gpu": self.no_gpu,
             "gpus": self.gpus,
             "libraries": self.libraries,
             "counts": {outcome.value: counts[outcome] for outcome in Outcome},
@@ -89,9 +91,9 @@ class Report:
     def exit_code(self) -> int:
         """Return 0 only if something was seen to hold and nothing not to."""
         counts = self.counts()
-        if counts[Outcome.FAIL]:
+        if counts[Outcome.FAILED]:
             return SOMETHING_FAILED
-        return NOTHING_FAILED if counts[Outcome.PASS] else NO_GPU
+        return NOTHING_FAILED if counts[Outcome.PASSED] else NO_GPU
 
 
 def run_check(name: str, subject: str, body: Callable[[Figures], None]) -> CheckResult:
@@ -101,15 +103,15 @@ def run_check(name: str, subject: str, body: Callable[[Figures], None]) -> Check
     the next from running on a machine that is lent for minutes.
     """
     figures: Figures = {}
-    outcome, reason, began = Outcome.PASS, "", time.monotonic()
+    outcome, reason, began = Outcome.PASSED, "", time.monotonic()
     try:
         body(figures)
     except SkippedError as error:
-        outcome, reason = Outcome.SKIP, str(error)
+        outcome, reason = Outcome.SKIPPED, str(error)
     except FailedError as error:
-        outcome, reason = Outcome.FAIL, str(error)
+        outcome, reason = Outcome.FAILED, str(error)
     except Exception as error:  # noqa: BLE001 -- see above
-        outcome, reason = Outcome.FAIL, f"{type(error).__name__}: {error}"
+        outcome, reason = Outcome.FAILED, f"{type(error).__name__}: {error}"
     return CheckResult(
         name=name,
         subject=subject,

@@ -88,7 +88,9 @@ def _make_read_only(target: Path) -> None:
     _mount("none", target, flags=_BIND | _REMOUNT | _READ_ONLY | flags)
 
 
-def _mount(source: str, target: Path, *, kind: str = "none", flags: int = 0, data: str = "") -> None:
+def _mount(
+    source: str, target: Path, *, kind: str = "none", flags: int = 0, data: str = ""
+) -> None:
     arguments = (source.encode(), bytes(target), kind.encode(), flags, data.encode())
     _check(_LIBC.mount(*arguments), f"mount {target}")
 

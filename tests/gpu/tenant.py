@@ -2,8 +2,8 @@
 
 It speaks to the driver as any program does: by the names in ``libcuda.so.1`` and
 ``libnvidia-ml.so.1``, so that an interception library before it sees every call. Each line of
-its input is a JSON order, each answer is a line of JSON; :data:`_ORDERS` lists the orders. An answer
-has ``code`` (the first code of the driver that is not 0, else 0) and ``call`` (that call's name).
+its input is a JSON order, each answer is a line of JSON; :data:`_ORDERS` lists the orders. An
+answer has ``code`` (0, or the driver's code that ended the order) and ``call`` (of that code).
 """
 
 import ctypes
@@ -12,12 +12,21 @@ import os
 import signal
 import sys
 import time
-from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p, create_string_buffer
+from ctypes import (
+    byref,
+    c_char_p,
+    c_int,
+    c_size_t,
+    c_uint,
+    c_uint64,
+    c_void_p,
+    create_string_buffer,
+)
 from typing import Any
 
 Answer = dict[str, Any]
 
-# Each thread waits for a number of clock cycles. Runs on any GPU since Maxwell: the driver compiles it.
+# Each thread waits for a number of clock cycles. The driver compiles it for any GPU since Maxwell.
 SPIN = b"""
 .version 6.0
 .target sm_50
@@ -177,7 +186,7 @@ def main() -> None:
             answer = {"code": error.code, "call": error.call}
         except AttributeError as error:  # the driver's library lacks the function
             answer = {"code": NO_LIBRARY, "call": str(error)}
-        print(json.dumps({**answer, "pid": os.getpid()}), flush=True)  # noqa: T201
+        print(json.dumps({**answer, "pid": os.getpid()}), flush=True)
 
 
 if __name__ == "__main__":
