@@ -8,9 +8,11 @@ stand-in for NVML plays, so that both libraries, and an agent on the node, see t
 import socket
 import struct
 import threading
-from collections import defaultdict
+import time
+from collections import defaultdict, deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from enum import IntEnum
 from functools import partial
 from types import TracebackType
@@ -28,6 +30,8 @@ _MIB: Final = 1024 * 1024
 _SUCCESS: Final = 0
 _OUT_OF_MEMORY: Final = 2
 _BUSY: Final = 40  # percent of compute that whoever has launched a kernel is said to use
+_WINDOW: Final = 1.0  # seconds of kernels that make up a utilization, where kernels take time
+_PUBLISH_INTERVAL: Final = 0.1  # seconds, at the least, between two such figures of a process
 
 
 class _Call(IntEnum):
@@ -54,6 +58,9 @@ class CudaDriver:
         # by pid on the node: bytes by the GPU's index
         self._held: dict[int, dict[int, int]] = {}
         self._launched: set[int] = set()
+        # by pid: when its kernels ended and how many seconds they took, newest last
+        self._kernels: dict[int, deque[tuple[float, float]]] = {}
+        self._published: dict[int, float] = {}
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         self._threads: list[threading.Thread] = []
         self._connections: list[socket.socket] = []
@@ -108,6 +115,7 @@ class CudaDriver:
         with self._lock:
             self._held.pop(pid, None)
             self._launched.discard(pid)
+            self._kernels.pop(pid, None)
             self._machine.end(pid)
 
     def _answer(self, pid: int, request: tuple[int, int, int]) -> tuple[int, int, int]:
@@ -120,6 +128,11 @@ class CudaDriver:
                     return _SUCCESS, self._left(device), self._sizes[device]
                 case _Call.TAKE if amount > self._left(device):
                     return _OUT_OF_MEMORY, 0, 0
+                case _Call.LAUNCH if amount:
+                    kernels = self._kernels.setdefault(pid, deque())
+                    kernels.append((time.time(), amount / 1e6))
+                    if kernels[-1][0] - self._published.get(pid, 0.0) < _PUBLISH_INTERVAL:
+                        return _SUCCESS, 0, 0
                 case _Call.LAUNCH:
                     self._launched.add(pid)
                 case _:
@@ -138,4 +151,17 @@ class CudaDriver:
             if amount:
                 use = _BUSY if pid in self._launched else 0
                 uuid, memory = self._uuids[device], MiB(amount // _MIB)
-                self._machine.add(Process(pid=pid, gpu=uuid, memory=memory, utilization=use))
+                process = Process(pid=pid, gpu=uuid, memory=memory, utilization=use)
+                if pid in self._kernels:
+                    self._add_busy(process)
+                else:
+                    self._machine.add(process)
+
+    def _add_busy(self, process: Process) -> None:
+        """Let NVML list a process whose kernels take time, and what they took of a second."""
+        now = self._published[process.pid] = time.time()
+        kernels = self._kernels[process.pid]
+        while kernels and kernels[0][0] < now - _WINDOW:
+            kernels.popleft()
+        use = min(100, round(100 * sum(seconds for _, seconds in kernels) / _WINDOW))
+        self._machine.add(replace(process, utilization=use), seen=int(now * 1e6))
