@@ -111,7 +111,9 @@ def _hardware_checks(bench: Bench, options: argparse.Namespace) -> Iterator[Chec
     yield Check("health", "", partial(hardware.check_health, NvmlDriver()))
     yield Check("xid-events", "", partial(hardware.check_events, bench))
     yield Check("processes", "", partial(hardware.check_processes, bench))
-    yield Check("utilization", "", partial(hardware.check_utilization, bench))
+    seconds = options.compute_seconds / 4
+    utilization = partial(hardware.check_utilization, bench, seconds=seconds)
+    yield Check("utilization", "", utilization)
 
 
 def _library_checks(
@@ -158,7 +160,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )  # fmt: skip
     parser.add_argument(
         "--compute-seconds", type=float, default=COMPUTE_SECONDS, metavar="SECONDS",
-        help=f"how long compute is measured with each build; {COMPUTE_SECONDS:g} otherwise",
+        help=f"how long the GPU computes in each check of that; {COMPUTE_SECONDS:g} otherwise",
     )  # fmt: skip
     parser.add_argument(
         "--budget", type=float, default=BUDGET, metavar="SECONDS",

@@ -23,7 +23,6 @@ LARGEST_SLICE: Final = 8192  # MiB
 CORES: Final = 30  # percent of compute that a container is promised
 TOLERANCE: Final = 15  # percent of the GPU above the promise: the library holds an average
 FREE_AGAIN_SECONDS: Final = 5.0  # after a kill
-SETTLING: Final = 3.0  # seconds until the limiter has a first figure; not measured
 _STEPS: Final = 64  # allocations that fill a slice
 
 
@@ -48,16 +47,11 @@ def check_limit(bench: Bench, library: Path, figures: Figures) -> None:
             raise SkippedError(f"the GPU has no {more} MiB free")
     with _container(bench, library) as container:
         program = container.program()
-        step = MiB(limit // _STEPS)
-        given = 0
-        while given <= 2 * _STEPS and program.allocate(step):
-            given += 1
-        figures["given_mib"] = given * step
-        if not limit // 2 <= given * step <= limit:
-            raise FailedError(f"{given * step} MiB were given of a slice of {limit}")
+        figures["given_mib"] = given = _fill(program, limit)
+        _expect(limit // 2 <= given <= limit, f"{given} MiB were given of a slice of {limit}")
         program.figures("free")
-        if not program.allocate(step):
-            raise FailedError("what was freed is not given again")
+        again = program.allocate(MiB(limit // _STEPS))
+        _expect(again, "what was freed is not given again")
 
 
 def check_view(bench: Bench, library: Path, figures: Figures) -> None:
@@ -126,9 +120,7 @@ def check_monitor(bench: Bench, library: Path, figures: Figures) -> None:
     """
     with _container(bench, library) as container:
         program = container.program()
-        step = MiB(container.limit // _STEPS)
-        while program.allocate(step):
-            pass
+        _fill(program, container.limit)
         container.inspect()
         found = container.inspect()
         counted = sum(count.totals[container.device.uuid].total for count in found.counts)
@@ -153,26 +145,37 @@ def check_monitor(bench: Bench, library: Path, figures: Figures) -> None:
 
 
 def check_compute(bench: Bench, library: Path, figures: Figures, *, seconds: float) -> None:
-    """Compare the pace of a container that is promised a part of the compute with a free one's."""
+    """Compare the pace of a container that is promised a part of the compute with a free one's.
+
+    The first quarter of *seconds* is not measured: the limiter has no figure yet.
+    """
     device = bench.device
     if pids_hidden():
         raise SkippedError("NVML lists pids of the node, so the library cannot find its own here")
     with bench.program() as free:
         free.open(device.index)
-        answer = free.ask("spin", seconds=seconds / 2)
+        answer = free.ask("spin", seconds=seconds / 4)
         if answer["code"]:
             why = f"{answer['call']} returned {answer['code']}"
             raise SkippedError(f"the kernel cannot run: {why}")
         full = _pace(answer)
     with _container(bench, library) as container:
         program = container.program()
-        _spin(container, program, SETTLING)
-        answer, percents = _spin(container, program, seconds)
+        _spin(container, program, seconds / 4)
+        answer, percents = _spin(container, program, seconds * 3 / 4)
     share = 100 * _pace(answer) / full
     figures |= {"promised_percent": CORES, "pace_percent": share, "launches_per_second": full}
     figures["driver_percent"] = sum(percents) / len(percents) if percents else None
     if share > CORES + TOLERANCE:
         raise FailedError(f"it computes at {share:.0f} % of a free GPU's pace, promised {CORES}")
+
+
+def _fill(program: CudaProcess, limit: MiB) -> int:
+    """Return the MiB that were given, in equal steps; at most somewhat more than *limit*."""
+    step, given = MiB(limit // _STEPS), 0
+    while given <= limit + 2 * step and program.allocate(step):
+        given += step
+    return given
 
 
 def _spin(container: Container, program: CudaProcess, seconds: float) -> tuple[Answer, list[int]]:

@@ -22,7 +22,6 @@ from tests.gpu.container import Bench, CudaProcess
 from tests.gpu.report import FailedError, Figure, Figures, SkippedError
 
 ALLOCATION: Final = MiB(1024)  # of the program whose memory NVML is to list
-SPIN_SECONDS: Final = 3.0  # NVML's utilization is of the last second
 LEAST_BUSY: Final = 80  # percent, while a program computes without a pause
 _INITIAL_PID_NAMESPACE: Final = 0xEFFFFFFC  # its inode (linux/proc_ns.h, PROC_PID_INIT_INO)
 
@@ -159,12 +158,15 @@ def check_processes(bench: Bench, figures: Figures) -> None:
         raise FailedError("the program is still listed 5 s after it was killed")
 
 
-def check_utilization(bench: Bench, figures: Figures) -> None:
-    """Expect a GPU that computes without a pause to be reported as busy, and by whom."""
+def check_utilization(bench: Bench, figures: Figures, *, seconds: float) -> None:
+    """Expect a GPU that computes without a pause to be reported as busy, and by whom.
+
+    NVML's utilization is of the last second, so *seconds* must be more than two.
+    """
     device = bench.device
     with bench.program() as program:
         program.open(device.index)
-        program.order("spin", seconds=SPIN_SECONDS)
+        program.order("spin", seconds=seconds)
         totals: list[int] = []
         own: list[int] = []
         while (answer := program.answer("spin", within=0.5)) is None:
