@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 SOURCES := agent allocator webhook console certs kube manifests tests benchmarks compiled.py vgpu.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-compiled test-library test-patient test-node test-install test-cluster test-model check format proto lock clean
+.PHONY: help setup demo test test-fast test-compiled test-library test-patient test-node test-install test-cluster test-model test-gpu gpu-bundle check format proto lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -68,6 +68,12 @@ test-cluster: $(STAMP) ## run the tests on a real control plane only
 test-model: $(STAMP) ## run the model under SCHEDULES=2500 schedules from FIRST_SEED=0 on
 	@VGPU_SCHEDULES=$(or $(SCHEDULES),2500) VGPU_FIRST_SEED=$(or $(FIRST_SEED),0) \
 	  $(BIN)/python -m pytest $(PYTEST_ARGS) tests/model
+
+test-gpu: $(STAMP) ## check what the GPU of this machine does; not part of test
+	@$(BIN)/python -m tests.gpu $(GPU_ARGS)
+
+gpu-bundle: $(STAMP) ## make a folder that does the same on a machine without network
+	@$(BIN)/python -m tests.gpu.bundle gpu-bundle
 
 check: $(STAMP) ## format, lint, types, import contracts, generated manifests
 	$(BIN)/ruff format --check --quiet .

@@ -93,14 +93,15 @@ def _make_checks(
     builds = builds_in(options.libraries)
     report.libraries = tuple(build_facts(build) for build in builds)
     end = time.monotonic() + options.budget
-    for check in (*_hardware_checks(bench, options), *_library_checks(bench, builds, options)):
+    for check in (*hardware_checks(bench, options), *library_checks(bench, builds, options)):
         body = check.body if time.monotonic() < end else partial(_skip_late, options.budget)
         report.checks.append(run_check(check.name, check.subject, body))
         print("\n".join(check_lines(report.checks[-1])), flush=True)
         _write(report, options.json)  # a run that is cut off leaves what it has
 
 
-def _hardware_checks(bench: Bench, options: argparse.Namespace) -> Iterator[Check]:
+def hardware_checks(bench: Bench, options: argparse.Namespace) -> Iterator[Check]:
+    """Yield the checks of the driver."""
     for device in bench.devices:
         subject = f"GPU {device.index}"
         yield Check("catalogue", subject, partial(hardware.check_catalogue, device))
@@ -116,9 +117,10 @@ def _hardware_checks(bench: Bench, options: argparse.Namespace) -> Iterator[Chec
     yield Check("utilization", "", utilization)
 
 
-def _library_checks(
+def library_checks(
     bench: Bench, builds: Sequence[Path], options: argparse.Namespace
 ) -> Iterator[Check]:
+    """Yield the checks of each of *builds* that takes our regions."""
     usable = [build for build in builds if has_seeded_layout(build)]
     if not usable:
         yield Check("library", "", partial(_skip_library, options.libraries))

@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -31,22 +31,28 @@ def main() -> None:
     """Make the folder that the first argument names; what it held before is removed."""
     folder = Path(sys.argv[1])
     shutil.rmtree(folder, ignore_errors=True)
-    for source in _SOURCES:
-        ignored = shutil.ignore_patterns("__pycache__", "*.proto")
-        shutil.copytree(ROOT / source, folder / source, ignore=ignored)
-    (folder / "tests/__init__.py").touch()
-    shutil.copyfile(ROOT / "tests/gpu/carried.py", folder / "__main__.py")
+    named = os.environ.get(VARIABLE)
+    builds = [b for b in builds_in(Path(named) if named else None) if has_seeded_layout(b)]
+    copy_files(folder, builds)
     for version in PYTHONS:
         _install(version, folder / "site")
-    (folder / "libvgpu").mkdir()
-    builds = [build for build in _builds() if has_seeded_layout(build)]
-    for build in builds:
-        shutil.copyfile(build, folder / "libvgpu" / build.name)
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / _MIB
     if size > LARGEST:
         sys.exit(f"{folder} has {size:.1f} MiB, expected at most {LARGEST}")
     print(f"{folder}: {size:.1f} MiB, {len(builds)} builds of libvgpu.so")
     print(f"copy it to a machine with a GPU, and run: python3 {folder.name} --json gpu.json")
+
+
+def copy_files(folder: Path, builds: Sequence[Path]) -> None:
+    """Make *folder* of all but the packages: our code, and *builds* of the library."""
+    ignored = shutil.ignore_patterns("__pycache__", "*.proto")
+    for source in _SOURCES:
+        shutil.copytree(ROOT / source, folder / source, ignore=ignored)
+    (folder / "tests/__init__.py").touch()
+    shutil.copyfile(ROOT / "tests/gpu/carried.py", folder / "__main__.py")
+    (folder / "libvgpu").mkdir()
+    for build in builds:
+        shutil.copyfile(build, folder / "libvgpu" / build.name)
 
 
 def requirements_of(lock: str) -> str:
@@ -75,11 +81,6 @@ def _install(version: str, site: Path) -> None:
         ]
         subprocess.run(command, check=True)
         shutil.copytree(target, site, dirs_exist_ok=True)
-
-
-def _builds() -> tuple[Path, ...]:
-    named = os.environ.get(VARIABLE)
-    return builds_in(Path(named) if named else None)
 
 
 if __name__ == "__main__":
