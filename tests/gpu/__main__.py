@@ -36,7 +36,9 @@ from tests.gpu.report import (
 
 COMPUTE_SECONDS: Final = 20.0  # of the check of compute limits
 BUDGET: Final = 480.0  # seconds until no further check begins; machines are lent for ten minutes
+MOST_SECONDS: Final = 3600.0
 GRACE: Final = 60.0  # seconds beyond that until a driver that hangs ends the run
+UNUSABLE: Final = 2  # exit code for a command line that cannot be obeyed, as argparse has it
 _ENFORCEMENT: Final = {
     "memory-limit": enforcement.check_limit,
     "memory-view": enforcement.check_view,
@@ -64,6 +66,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     machine = {"python": platform.python_version(), **hardware.machine_facts()}
     report = Report(date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), machine=machine)
+    try:
+        _write(report, options.json)
+    except OSError as error:
+        print(f"{options.json} cannot be written: {error.strerror}", file=sys.stderr)
+        return UNUSABLE
     driver = NvmlDriver()
     try:
         report.driver, devices = asdict(driver.versions()), driver.devices()
@@ -148,10 +155,26 @@ def _write(report: Report, file: Path | None) -> None:
         unfinished.replace(file)
 
 
+def _file(text: str) -> Path:
+    """Return a path that may be written; raises ArgumentTypeError."""
+    path = Path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is a folder, expected a file")
+    return path
+
+
+def _seconds(text: str) -> float:
+    """Return a number of seconds; raises ArgumentTypeError, or ValueError if it is no number."""
+    seconds = float(text)
+    if not 0 <= seconds <= MOST_SECONDS:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 0 to {MOST_SECONDS:g}")
+    return seconds
+
+
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     named = os.environ.get(VARIABLE)
     parser = argparse.ArgumentParser(prog="python -m tests.gpu", description=__doc__)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the record to this file")
+    parser.add_argument("--json", type=_file, metavar="FILE", help="write the record to this file")
     parser.add_argument(
         "--libraries", type=Path, metavar="FOLDER", default=Path(named) if named else None,
         help=f"folder with builds of libvgpu.so; {VARIABLE} otherwise",
@@ -161,11 +184,11 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="create and destroy MIG instances on idle GPUs that are in MIG mode",
     )  # fmt: skip
     parser.add_argument(
-        "--compute-seconds", type=float, default=COMPUTE_SECONDS, metavar="SECONDS",
+        "--compute-seconds", type=_seconds, default=COMPUTE_SECONDS, metavar="SECONDS",
         help=f"how long the GPU computes in each check of that; {COMPUTE_SECONDS:g} otherwise",
     )  # fmt: skip
     parser.add_argument(
-        "--budget", type=float, default=BUDGET, metavar="SECONDS",
+        "--budget", type=_seconds, default=BUDGET, metavar="SECONDS",
         help=f"no check begins later than this; {BUDGET:g} otherwise",
     )  # fmt: skip
     return parser.parse_args(arguments)

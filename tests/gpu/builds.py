@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.region.layout import SEEDED
+from agent.region.library_files import LARGEST
 from tests.gpu.report import Figure
 
 VARIABLE: Final = "VGPU_HAMI_CORE"  # names the folder
@@ -16,8 +17,9 @@ _NAME: Final = b"postinit semaphore"
 
 
 def builds_in(folder: Path | None) -> tuple[Path, ...]:
-    """Return the shared libraries in *folder*."""
-    return () if folder is None else tuple(sorted(folder.glob("*.so*")))
+    """Return the shared libraries in *folder*, but for files that the agent would not read."""
+    found = () if folder is None else sorted(folder.glob("*.so*"))
+    return tuple(path for path in found if path.is_file() and path.stat().st_size <= LARGEST)
 
 
 def has_seeded_layout(build: Path) -> bool:

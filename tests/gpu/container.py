@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryFile, mkdtemp
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -50,12 +50,13 @@ class CudaProcess:
 
     def __init__(self, before: Sequence[str], env: Mapping[str, str]) -> None:
         """Start it after the words *before*, with exactly *env* in its environment."""
+        self._errors = TemporaryFile()  # noqa: SIM115 -- closed with the process
         self._process = subprocess.Popen(
             [*before, *_python(tenant.__file__)],
             env=env,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=self._errors,
         )
         self._unread = b""
 
@@ -122,9 +123,8 @@ class CudaProcess:
 
     def _end_text(self, name: str) -> str:
         code = self._process.wait(PATIENCE)
-        assert self._process.stderr is not None
-        os.set_blocking(self._process.stderr.fileno(), False)
-        lines = (self._process.stderr.read() or b"").decode(errors="replace").splitlines()
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="replace").splitlines()
         return f"the program ended with {code} during {name}: {' / '.join(lines[-3:])}"
 
     def __enter__(self) -> Self:
@@ -137,7 +137,7 @@ class CudaProcess:
         trace: TracebackType | None,
     ) -> None:
         self.kill()
-        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+        for pipe in (self._process.stdin, self._process.stdout, self._errors):
             if pipe is not None:
                 pipe.close()
 

@@ -247,3 +247,44 @@ def test_all_holds_under_the_real_library(tmp_path: Path) -> None:
     )
     checked = {each["file"] for each in run.record["libraries"] if each["checked"]}
     assert checked == {f"libvgpu-{commit}.so" for commit in SERVED}
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--json", "/", "is a folder, expected a file"),
+        ("--json", "/proc/none/x", "/proc/none/x cannot be written: No such file or directory"),
+        ("--budget", "-1", "-1 is not a number from 0 to 3600"),
+        ("--budget", "nan", "nan is not a number from 0 to 3600"),
+        ("--budget", "inf", "inf is not a number from 0 to 3600"),
+        ("--compute-seconds", "1e9", "1e9 is not a number from 0 to 3600"),
+        ("--compute-seconds", "much", "'much'"),
+    ],
+)
+def test_a_command_line_that_cannot_be_obeyed_is_refused(
+    option: str, value: str, said: str
+) -> None:
+    """Before anything is checked, with an exit code of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.gpu", option, value],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr.splitlines()[-1]
+
+
+def test_a_folder_without_builds_says_so(tmp_path: Path) -> None:
+    """Folders, and files of another layout, are no builds."""
+    (tmp_path / "folder.so").mkdir()
+    (tmp_path / "other.so").write_bytes(b"\x7fELF of another generation")
+    with running(tmp_path, machine(H100, mig=False)):
+        run = check(tmp_path, "--libraries", str(tmp_path))
+
+    assert run.outcome("library") == "skip"
+    assert "has the layout of regions that the agent seeds" in run.reason("library")
+    assert [(x["file"], x["checked"]) for x in run.record["libraries"]] == [("other.so", False)]
