@@ -102,19 +102,19 @@ class CudaProcess:
         answer = self.ask("open", device=device)
         if answer["code"] == tenant.NO_LIBRARY:
             raise SkippedError(f"no CUDA here: {answer['call']}")
-        return _successful(answer)
+        return _require_success(answer)
 
     def allocate(self, size: MiB) -> bool:
         """Allocate, and say whether there was room."""
         answer = self.ask("alloc", bytes=size * MIB)
         if answer["code"] == OUT_OF_MEMORY:
             return False
-        _successful(answer)
+        _require_success(answer)
         return True
 
     def figures(self, name: str, **arguments: float) -> Answer:
         """Return the answer to an order that must succeed."""
-        return _successful(self.ask(name, **arguments))
+        return _require_success(self.ask(name, **arguments))
 
     def kill(self) -> None:
         """End it as SIGKILL does, without a chance to tidy up."""
@@ -299,7 +299,7 @@ def _python(script: str) -> list[str]:
     return [sys.executable, "-IS", script]
 
 
-def _successful(answer: Answer) -> Answer:
+def _require_success(answer: Answer) -> Answer:
     if answer["code"]:
         raise FailedError(f"{answer['call']} returned {answer['code']}")
     return answer

@@ -23,6 +23,7 @@ from tests.gpu.report import FailedError, Figure, Figures, SkippedError
 
 ALLOCATION: Final = MiB(1024)  # of the program whose memory NVML is to list
 LEAST_BUSY: Final = 80  # percent, while a program computes without a pause
+GONE_WITHIN: Final = 5.0  # seconds after its end, the driver no longer lists a process
 _INITIAL_PID_NAMESPACE: Final = 0xEFFFFFFC  # its inode (linux/proc_ns.h, PROC_PID_INIT_INO)
 
 
@@ -93,8 +94,8 @@ def board_differences(real: Board, planned: Board) -> Iterator[str]:
         plan, fact = ours[name], theirs[name]
         for what in ("id", "size", "starts", "sms", "limit"):
             if getattr(plan, what) != getattr(fact, what):
-                is_, was = getattr(fact, what), getattr(plan, what)
-                yield f"{name}: {what} {is_}, {was} in our catalogue"
+                values = f"{getattr(fact, what)}, {getattr(plan, what)}"
+                yield f"{name}: {what} {values} in our catalogue"
         if plan.memory > fact.memory:
             yield f"{name}: {fact.memory} MiB, {plan.memory} in our catalogue"
 
@@ -152,10 +153,14 @@ def check_processes(bench: Bench, figures: Figures) -> None:
         raise FailedError("the driver does not report the program's memory")
     if listed.memory < ALLOCATION:
         raise FailedError(f"{listed.memory} MiB are listed of {ALLOCATION} that it allocated")
-    gone = _within(5.0, lambda: all(p.pid != program.pid for p in _listed(bench, device)))
+
+    def is_gone() -> bool:
+        return all(process.pid != program.pid for process in _gpu_processes(bench, device))
+
+    gone = _becomes_true(is_gone, within=GONE_WITHIN)
     figures["left_mib"] = bench.driver.usage(device.uuid).memory - before
     if not gone:
-        raise FailedError("the program is still listed 5 s after it was killed")
+        raise FailedError(f"the program is still listed {GONE_WITHIN:g} s after it was killed")
 
 
 def check_utilization(bench: Bench, figures: Figures, *, seconds: float) -> None:
@@ -172,7 +177,7 @@ def check_utilization(bench: Bench, figures: Figures, *, seconds: float) -> None
         while (answer := program.answer("spin", within=0.5)) is None:
             usage = bench.driver.usage(device.uuid).utilization
             totals += [] if usage is None else [usage]
-            listed = (p for p in _listed(bench, device) if p.pid == program.pid)
+            listed = (p for p in _gpu_processes(bench, device) if p.pid == program.pid)
             own += [p.utilization for p in listed if p.utilization is not None]
     if answer["code"]:
         raise SkippedError(f"the kernel cannot run: {answer['call']} returned {answer['code']}")
@@ -232,7 +237,7 @@ def pids_hidden() -> bool:
 
 
 def _own_process(bench: Bench, device: Device, program: CudaProcess) -> Process:
-    listed = _listed(bench, device)
+    listed = _gpu_processes(bench, device)
     for process in listed:
         if process.pid == program.pid:
             return process
@@ -243,12 +248,12 @@ def _own_process(bench: Bench, device: Device, program: CudaProcess) -> Process:
     raise FailedError(text)
 
 
-def _listed(bench: Bench, device: Device) -> tuple[Process, ...]:
+def _gpu_processes(bench: Bench, device: Device) -> tuple[Process, ...]:
     return bench.driver.processes(device.uuid)
 
 
-def _within(seconds: float, condition: Callable[[], bool]) -> bool:
-    end = time.monotonic() + seconds
+def _becomes_true(condition: Callable[[], bool], *, within: float) -> bool:
+    end = time.monotonic() + within
     while not condition():
         if time.monotonic() > end:
             return False

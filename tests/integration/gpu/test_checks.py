@@ -61,7 +61,7 @@ class Run:
 
 
 @contextmanager
-def running(folder: Path, state: State) -> Iterator[Machine]:
+def played_machine(folder: Path, state: State) -> Iterator[Machine]:
     """Play a machine with both stand-ins."""
     played = Machine(folder / "machine", state)
     with CudaDriver(played):
@@ -109,7 +109,7 @@ def test_a_machine_without_a_driver_gets_one_sentence(tmp_path: Path) -> None:
 
 def test_the_driver_alone_is_checked_where_there_is_no_library(tmp_path: Path) -> None:
     """All that NVML and CUDA say of a well GPU holds."""
-    with running(tmp_path, machine(H100, mig=False)):
+    with played_machine(tmp_path, machine(H100, mig=False)):
         run = check(tmp_path)
 
     assert run.by_outcome("fail") == set()
@@ -124,7 +124,7 @@ def test_the_driver_alone_is_checked_where_there_is_no_library(tmp_path: Path) -
 
 def test_machines_without_cuda_are_checked_as_far_as_they_go(tmp_path: Path) -> None:
     """The programs are skipped, with the name of what is missing."""
-    with running(tmp_path, machine(H100, mig=False)):
+    with played_machine(tmp_path, machine(H100, mig=False)):
         env = {"LD_LIBRARY_PATH": str(nvml().parent), "VGPU_FAKE_NVML": str(tmp_path / "machine")}
         run = check(tmp_path, env=env)
 
@@ -168,7 +168,7 @@ def test_what_is_wrong_with_the_driver_is_found(
 ) -> None:
     """One harm, one check that fails, and a sentence that names it."""
     failed, said = told
-    with running(tmp_path, machine(H100, mig=False)) as played:
+    with played_machine(tmp_path, machine(H100, mig=False)) as played:
         harm(played, gpu_of(played))
         run = check(tmp_path)
 
@@ -179,7 +179,7 @@ def test_what_is_wrong_with_the_driver_is_found(
 
 def test_a_board_that_differs_from_the_catalogue_is_told(tmp_path: Path) -> None:
     """Some A100 have fewer places than their siblings."""
-    with running(tmp_path, floor_swept()):
+    with played_machine(tmp_path, floor_swept()):
         run = check(tmp_path)
 
     assert run.outcome("mig-profiles") == "fail"
@@ -190,7 +190,7 @@ def test_a_board_that_differs_from_the_catalogue_is_told(tmp_path: Path) -> None
 
 def test_mig_instances_are_read_and_left_alone(tmp_path: Path) -> None:
     """Unless somebody allows it; then each profile is tried, and nothing is left behind."""
-    with running(tmp_path, machine(A100)) as played:
+    with played_machine(tmp_path, machine(A100)) as played:
         played.fail(
             "nvmlDeviceCreateGpuInstanceWithPlacement", pynvml.NVML_ERROR_UNKNOWN, nth=2**31
         )
@@ -209,7 +209,7 @@ def test_mig_instances_are_read_and_left_alone(tmp_path: Path) -> None:
 
 def test_a_run_that_has_no_time_left_proves_nothing(tmp_path: Path) -> None:
     """Everything is skipped, and that is no success."""
-    with running(tmp_path, machine(H100, mig=False)):
+    with played_machine(tmp_path, machine(H100, mig=False)):
         run = check(tmp_path, "--budget", "0")
 
     assert run.code == 3
@@ -224,7 +224,7 @@ def test_a_library_that_withholds_nothing_is_found(tmp_path: Path) -> None:
     compiler = os.environ.get("CC", "cc")
     target = folder / "libvgpu-idle.so"
     subprocess.run([compiler, "-shared", "-o", target, source], check=True, timeout=60)
-    with running(tmp_path, machine(H100, mig=False)):
+    with played_machine(tmp_path, machine(H100, mig=False)):
         run = check(tmp_path, "--libraries", str(folder))
 
     assert run.code == 1
@@ -238,7 +238,7 @@ def test_a_library_that_withholds_nothing_is_found(tmp_path: Path) -> None:
 def test_all_holds_under_the_real_library(tmp_path: Path) -> None:
     """The builds that we serve are checked, others in the folder are named and left out."""
     folder = build_of(SERVED[0]).parent
-    with running(tmp_path, machine(H100, mig=False)):
+    with played_machine(tmp_path, machine(H100, mig=False)):
         run = check(tmp_path, "--libraries", str(folder))
 
     assert run.by_outcome("fail") == set(), run.text
@@ -282,7 +282,7 @@ def test_a_folder_without_builds_says_so(tmp_path: Path) -> None:
     """Folders, and files of another layout, are no builds."""
     (tmp_path / "folder.so").mkdir()
     (tmp_path / "other.so").write_bytes(b"\x7fELF of another generation")
-    with running(tmp_path, machine(H100, mig=False)):
+    with played_machine(tmp_path, machine(H100, mig=False)):
         run = check(tmp_path, "--libraries", str(tmp_path))
 
     assert run.outcome("library") == "skip"
