@@ -120,13 +120,13 @@ def violations(observed: ObservedUse) -> tuple[Violation, ...]:
     found_violations = []
     for group in _groups(observed, promised):
         if group.pod.uid not in promised:
-            note = f"uses {group.gpu} without an entry: {_pids(group.processes)}"
+            note = f"uses {group.gpu} without an entry: {pids_text(group.processes)}"
             found_violations.append(group.violation(ViolationKind.UNPROMISED, note))
             continue
         forbidden = known - _allowed_instances(group.grants, instances)
         if misplaced := tuple(p for p in group.processes if p.instance in forbidden):
             note = (
-                f"uses {misplaced[0].instance or group.gpu}, not in its entry: {_pids(misplaced)}"
+                f"uses {misplaced[0].instance or group.gpu}, not in its entry: {pids_text(misplaced)}"
             )
             found_violations.append(group.violation(ViolationKind.DEVICE, note))
         elif note := _memory_excess(group):
@@ -177,7 +177,7 @@ def _memory_excess(group: _Group) -> str:
     promised, used = sum(soft), _used_memory(group.processes)
     if not soft or used <= _allowed_memory(promised, group.processes):
         return ""
-    return f"uses {used} of {promised} MiB on {group.gpu}: {_pids(group.processes)}"
+    return f"uses {used} of {promised} MiB on {group.gpu}: {pids_text(group.processes)}"
 
 
 def _used_memory(processes: Iterable[Process]) -> int:
@@ -190,7 +190,8 @@ def _allowed_memory(promised: int, processes: Collection[Process]) -> int:
     return promised + promised // SLACK_DIVISOR + CONTEXT_ALLOWANCE * contexts
 
 
-def _pids(processes: Sequence[Process]) -> str:
+def pids_text(processes: Sequence[Process]) -> str:
+    """Return the pids of *processes* on the node, the first few by number."""
     numbers = [str(process.pid) for process in processes]
     shown = (
         numbers
