@@ -98,7 +98,8 @@ class Process:
     gpu: str
     memory: MiB | None  # None: the driver does not report it
     instance: str | None = None  # UUID of the MIG instance
-    utilization: int | None = None  # recent percent of compute; None where unknown, as under MIG
+    # recent percent of compute; None where the driver does not tell it, as under MIG
+    utilization: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

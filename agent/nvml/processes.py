@@ -14,6 +14,8 @@ from allocator.model.units import MiB
 _NO_INSTANCE: Final = 0xFFFFFFFF  # in place of the id of a MIG instance
 _SAMPLE_WINDOW: Final = 2_000_000  # microseconds of samples that make up a process's utilization
 _MOST_PERCENT: Final = 100  # drivers have been seen to return larger numbers in a sample
+# What NVML returns while nobody computes; pynvml raises if the driver succeeds without samples too.
+_NO_SAMPLES: Final = frozenset((pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND))
 _TRIES: Final = 3
 
 
@@ -69,15 +71,20 @@ def memory_by_process(device: Handle) -> dict[GpuProcess, MiB | None]:
     return memories
 
 
-def utilization(device: Handle, now: float) -> dict[int, int]:
+def utilization(device: Handle, now: float) -> dict[int, int] | None:
     """Return the percent of compute that each process used recently, at *now* in Unix seconds.
 
-    Processes without a recent sample are left out. Not for GPUs in MIG mode, where the driver has
-    no samples.
+    The driver samples only processes that compute, so one that is left out used none. ``None``
+    means that the driver has no samples at all, as in a virtual machine's vGPU. Not for GPUs in MIG
+    mode, where it has none either.
     """
     since = max(0, int(now * 1_000_000) - _SAMPLE_WINDOW)
-    # pynvml raises if the driver succeeds without samples
-    samples = call_if_supported(pynvml.nvmlDeviceGetProcessUtilization, device, since) or ()
+    try:
+        samples = call_nvml(pynvml.nvmlDeviceGetProcessUtilization, device, since)
+    except NvmlError as error:
+        if error.fault in {Fault.LOST, Fault.UNAVAILABLE}:
+            raise
+        return {} if error.code in _NO_SAMPLES else None
     newest = sorted(samples, key=lambda sample: int(sample.timeStamp))
     return {int(s.pid): int(s.smUtil) for s in newest if int(s.smUtil) <= _MOST_PERCENT}
 

@@ -161,14 +161,14 @@ class NvmlSession:
         memories = memory_by_process(device)
         pairs = {user.ids for user in memories if user.ids is not None}
         uuids = {ids: self._uuid_of(device, ids) for ids in pairs}
-        utilizations = {} if in_mig_mode(device) else utilization(device, self._clock())
+        utilizations = None if in_mig_mode(device) else utilization(device, self._clock())
         return tuple(
             Process(
                 pid=user.pid,
                 gpu=gpu,
                 memory=memory,
                 instance=None if user.ids is None else uuids[user.ids],
-                utilization=utilizations.get(user.pid),
+                utilization=None if utilizations is None else utilizations.get(user.pid, 0),
             )
             for user, memory in memories.items()
         )

@@ -261,7 +261,8 @@ def _convert(sent: Json, template: DocumentTable, kind: type[P]) -> P | None:
     if template.notes.errors:
         return None
     try:
-        return msgspec.convert(sent, kind)
+        # Not converted: a kind may keep parts of itself as JSON.
+        return msgspec.json.decode(msgspec.json.encode(sent), type=kind)
     except msgspec.ValidationError as error:
         problem = explain_error(error, sent)
         template.notes.error(template.at(problem.path), problem.what, problem.accepted)

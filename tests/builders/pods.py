@@ -63,7 +63,7 @@ def received(written: Json) -> Json:
 
 def typed(found: Json) -> Pod:
     """Read a pod as the webhook does."""
-    return msgspec.convert(found, Pod)
+    return msgspec.json.decode(msgspec.json.encode(found), type=Pod)
 
 
 def decided(written: Json, context: AdmissionContext) -> Outcome:

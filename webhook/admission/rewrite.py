@@ -6,6 +6,7 @@ from typing import Final
 
 from allocator.catalog.injection import MOUNTS, VARIABLES, Column
 from allocator.catalog.keys import ASKED_KEY, DECISION_KEY, MODE_KEY, MODE_SOURCE_KEY
+from allocator.catalog.launchers import launcher_of
 from allocator.catalog.vocabularies import OTHER_PLUGINS, Vocabulary
 from allocator.config.settings import (
     Injection,
@@ -291,8 +292,8 @@ class Rewrite(Value, frozen=True):
         volcano = self.pod.spec.scheduler_name in self.settings.volcano_schedulers
         if volcano and self.vocabulary.mode_key is None:
             yield f"pod: vc-scheduler counts {self.vocabulary.name} requests as whole GPUs"
-        if self.choice.mode is Mode.MIG and self.choice.source is ModeSource.ONLY:
-            yield from self._instance_warnings()
+        yield from self._instance_warnings()
+        yield from self._launcher_warnings()
         if self.pod.spec.resource_claims and not self._extender_asked():
             yield (
                 "pod: its resourceClaims keep it on the first node that its scheduler tries, even "
@@ -300,8 +301,33 @@ class Rewrite(Value, frozen=True):
                 "resourceClaims"
             )
 
+    def _launcher_warnings(self) -> Iterator[str]:
+        """Yield a warning for each container whose processes would see one of its GPUs each."""
+        if self.choice.mode is not Mode.HAMI_CORE:
+            return
+        limited = {
+            container.name
+            for container in self.request.containers
+            if container.count > 1 and not (self.request.library_off and container.whole)
+        }
+        for ref in self.container_refs:
+            container = ref.container
+            if container.name not in limited:
+                continue
+            names = (variable.name for variable in container.env or ())
+            launcher = launcher_of(bytes(container.command), bytes(container.args), names)
+            if launcher:
+                yield (
+                    f"{ref.place}: {launcher} gives each process one GPU by CUDA_VISIBLE_DEVICES, "
+                    "but the interception library then counts all of them on the first GPU and its "
+                    "limit; ask for one GPU per container, for whole GPUs with "
+                    'vgpu-admission.io/library: "off", or for mode mig'
+                )
+
     def _instance_warnings(self) -> Iterator[str]:
         """Yield a warning for each container that gets several MIG instances unasked."""
+        if self.choice.mode is not Mode.MIG or self.choice.source is not ModeSource.ONLY:
+            return
         for container in self.request.containers:
             if container.count > 1:
                 yield (

@@ -62,6 +62,9 @@ class Container(SpecContainer, frozen=True, rename="camel", gc=False):
         Annotated[tuple[VolumeMount, ...], msgspec.Meta(max_length=MOST_ENTRIES)] | None
     ) = None
     security_context: SecurityContext | None = None
+    # As JSON, which costs nothing to skip: only a container with several GPUs is looked into.
+    command: msgspec.Raw = msgspec.Raw()
+    args: msgspec.Raw = msgspec.Raw()
 
 
 class HostPath(msgspec.Struct, frozen=True, rename="camel", gc=False):

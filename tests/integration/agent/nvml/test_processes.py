@@ -64,10 +64,33 @@ def test_processes_are_listed_by_what_the_driver_has(
 
 
 def test_utilization_of_long_ago_is_none_of_now(plain: Scene) -> None:
-    """The driver keeps samples for long; one from before the last seconds is not told."""
+    """The driver keeps samples for long; who has none of the last seconds computes nothing."""
     gpu = plain.gpu
     plain.machine.add(Process(pid=40, gpu=gpu, memory=MiB(300), utilization=90), seen=1_000_000)
+    plain.machine.add(Process(pid=41, gpu=gpu, memory=MiB(300), utilization=7))
 
-    (process,) = plain.driver.processes(gpu)
+    found = {process.pid: process.utilization for process in plain.driver.processes(gpu)}
 
-    assert process.utilization is None
+    assert found == {40: 0, 41: 7}
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        pytest.param(6, 0, id="no-sample-found"),
+        pytest.param(NOT_SUPPORTED, None, id="not-supported"),
+        pytest.param(NO_FUNCTION, None, id="old-driver"),
+        pytest.param(4, None, id="no-permission"),
+        pytest.param(999, None, id="unknown-error"),
+    ],
+)
+def test_a_driver_without_samples_says_nothing_of_compute(
+    plain: Scene, code: int, expected: int | None
+) -> None:
+    """Only one that can sample says by leaving a process out that it computes nothing."""
+    plain.machine.add(Process(pid=40, gpu=plain.gpu, memory=MiB(300), utilization=7))
+    plain.machine.fail("nvmlDeviceGetProcessUtilization", code, nth=EVERY)
+
+    (process,) = plain.driver.processes(plain.gpu)
+
+    assert process.utilization == expected
