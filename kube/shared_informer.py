@@ -12,7 +12,7 @@ import msgspec
 
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
-from kube.watch import Publish, WatchSource, follow_changes
+from kube.watch import Publish, WatchHealth, WatchSource, follow_changes
 
 T = TypeVar("T")
 
@@ -64,6 +64,7 @@ class SharedInformer:
         self._path = path
         self._clock = clock
         self._consumers: list[_Consumer[Any]] = []
+        self.health = WatchHealth()
 
     def add(self, decode: Callable[[bytes], T | None], publish: Publish[T]) -> None:
         """Add a consumer: *publish* gets all decoded objects by uid.
@@ -77,7 +78,7 @@ class SharedInformer:
     async def follow(self, client: Client) -> Never:
         """Follow, for ever, as :func:`kube.watch.follow_changes` does; RBAC: list, watch."""
         source = WatchSource(path=self._path, decode=self.decode, key=lambda decoded: decoded.uid)
-        await follow_changes(client, source, self.publish, clock=self._clock)
+        await follow_changes(client, source, self.publish, health=self.health, clock=self._clock)
 
     def decode(self, raw: bytes) -> _DecodedParts:
         """Decode an object for every consumer."""

@@ -72,6 +72,15 @@ class WatchHealth:
         return None if self.last_message is None else now - self.last_message
 
 
+def last_message_times(
+    watches: Mapping[str, WatchHealth], *, clock: Clock = SYSTEM
+) -> dict[str, float]:
+    """Return when the last message of each of *watches* arrived, as Unix seconds."""
+    monotonic, wall = clock.monotonic(), clock.wall().timestamp()
+    ages = {kind: health.age(monotonic) for kind, health in watches.items()}
+    return {kind: wall - age for kind, age in ages.items() if age is not None}
+
+
 # Unknown or forbidden options, or an etcd too old for it (an ERROR event with code 500).
 _NO_STREAMED_LIST: Final = frozenset({400, 422, 500})
 
@@ -295,6 +304,7 @@ class _Follower(Generic[T]):
     def _publish_list(self, objects: dict[str, T], version: str | None) -> None:
         """Publish *objects* as a complete list."""
         self._health.lists += 1
+        log.info("listed", path=self._source.path, objects=len(objects))
         self._replace_objects(objects, version, self._objects.keys() | objects.keys())
 
     def _replace_objects(

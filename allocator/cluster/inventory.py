@@ -246,12 +246,6 @@ class Inventory:
         snapshot = replace(snapshot, version=version, demand=self._learner.demand)
         self._index = replace(self._index, snapshot=snapshot)
 
-    def last_message_times(self) -> dict[str, float]:
-        """Return when the last message of each kind arrived, as Unix seconds."""
-        monotonic, wall = self._clock.monotonic(), self._clock.wall().timestamp()
-        ages = {kind: health.age(monotonic) for kind, health in self.watches.items()}
-        return {kind: wall - age for kind, age in ages.items() if age is not None}
-
     def namespace(self, name: str) -> Namespace | None:
         """Return a namespace as it was last seen, ``None`` where it is not known."""
         return self._namespaces.get(name)

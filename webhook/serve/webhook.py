@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -27,6 +28,7 @@ from kube.config import Access
 from kube.events import Recorder
 from kube.leases import Election, LeaseCandidate
 from kube.shared_informer import SharedInformer
+from kube.watch import last_message_times
 from webhook.admission.audit_log import AuditLog
 from webhook.binding.binding_server import BindingHandler
 from webhook.binding.unbound_pods_informer import UnboundPods
@@ -44,6 +46,7 @@ from webhook.workload.workload_server import WorkloadHandler
 LEASE: Final = "vgpu-certificates"
 LEDGER_LEASE: Final = "vgpu-ledger"
 GAUGES_EVERY: Final = 5.0  # seconds
+POLL_SECONDS: Final = 0.05  # between two looks whether everything is known
 log = structlog.get_logger(__name__)
 
 
@@ -85,14 +88,15 @@ async def run(options: WebhookOptions) -> None:
         start(events.run(), "events")
         live = ServingPair()
         known_callers = _keep_certificates(live, options, client, events=events, start=start)
-        start(_gauges(metrics, inventory, live), "gauges")
-        start(freeze_when_settled(lambda: inventory.synced), "memory")
         callers = KnownCallers(paths=HookPaths(()))
         rest = routes(
             metrics,
             lambda: not stop.is_set() and callers.paths.known and _ready(inventory, live, options),
         )
         watch = SharedInformer(PODS)
+        start(_gauges(metrics, inventory, watch, live), "gauges")
+        start(freeze_when_settled(lambda: inventory.synced and watch.health.synced), "memory")
+        start(_note_known(inventory, watch), "known")
         leader = _leader_context(
             client, inventory, watch=watch, events=events, journal=journal, metrics=metrics
         )
@@ -232,7 +236,20 @@ def _ready(inventory: Inventory, live: ServingPair, options: WebhookOptions) -> 
     return live.ready and known
 
 
-async def _gauges(metrics: WebhookMetrics, inventory: Inventory, live: ServingPair) -> None:
+async def _note_known(inventory: Inventory, pods: SharedInformer) -> None:
+    """Log when all objects are known and the index of the nodes is made; wait for ever after."""
+    began = time.monotonic()
+    while not (inventory.synced and pods.health.synced):
+        await asyncio.sleep(POLL_SECONDS)
+    index = inventory.index()
+    seconds = round(time.monotonic() - began, 2)
+    log.info("everything known", seconds=seconds, nodes=len(index.node_infos))
+    await asyncio.Event().wait()
+
+
+async def _gauges(
+    metrics: WebhookMetrics, inventory: Inventory, pods: SharedInformer, live: ServingPair
+) -> None:
     """Keep figures that are read rather than counted."""
     deviceshare = Deviceshare()
     metrics.registry.register(deviceshare)
@@ -240,6 +257,6 @@ async def _gauges(metrics: WebhookMetrics, inventory: Inventory, live: ServingPa
         deviceshare.renew(inventory)
         if live.not_after is not None:
             metrics.set_certificate_expiry(live.not_after.timestamp())
-        for kind, seen in inventory.last_message_times().items():
+        for kind, seen in last_message_times({**inventory.watches, "pods": pods.health}).items():
             metrics.synced.labels(kind).set(seen)
         await asyncio.sleep(GAUGES_EVERY)
