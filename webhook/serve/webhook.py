@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -11,8 +12,9 @@ import structlog
 
 from allocator.cli.process import Start, background, freeze_when_settled, stop_event
 from allocator.cluster.inventory import Inventory
-from allocator.cluster.pods import Pods
+from allocator.cluster.pods import Pods, pod_informer
 from allocator.controllers.gang import GangController
+from allocator.request.watched_pod import WatchedPod
 from certs.api_client import ApiSecret, event_announcer
 from certs.refresh_controller import (
     Announce,
@@ -28,7 +30,7 @@ from kube.config import Access
 from kube.events import Recorder
 from kube.leases import Election, LeaseCandidate
 from kube.shared_informer import SharedInformer
-from kube.watch import last_message_times
+from kube.watch import WatchHealth, last_message_times
 from webhook.admission.audit_log import AuditLog
 from webhook.binding.binding_server import BindingHandler
 from webhook.binding.unbound_pods_informer import UnboundPods
@@ -40,7 +42,7 @@ from webhook.serve.extender import extender_service, mutually
 from webhook.serve.http import Listen, routes, serve_app
 from webhook.serve.leader import LeaderContext, start_controllers
 from webhook.serve.metrics import Deviceshare, WebhookMetrics
-from webhook.serve.view import PODS, view_of
+from webhook.serve.view import view_of
 from webhook.workload.workload_server import WorkloadHandler
 
 LEASE: Final = "vgpu-certificates"
@@ -93,8 +95,9 @@ async def run(options: WebhookOptions) -> None:
             metrics,
             lambda: not stop.is_set() and callers.paths.known and _ready(inventory, live, options),
         )
-        watch = SharedInformer(PODS)
-        start(_gauges(metrics, inventory, watch, live), "gauges")
+        watch = pod_informer()
+        watches = {**inventory.watches, "pods": watch.health}
+        start(_gauges(metrics, inventory, live, watches=watches), "gauges")
         start(freeze_when_settled(lambda: inventory.synced and watch.health.synced), "memory")
         start(_note_known(inventory, watch), "known")
         leader = _leader_context(
@@ -124,7 +127,7 @@ def _leader_context(  # noqa: PLR0913 -- the parts of one whole
     client: Client,
     inventory: Inventory,
     *,
-    watch: SharedInformer,
+    watch: SharedInformer[WatchedPod],
     events: Recorder,
     journal: AuditLog,
     metrics: WebhookMetrics,
@@ -153,7 +156,7 @@ def _leader_context(  # noqa: PLR0913 -- the parts of one whole
 def _binding_handler(
     client: Client,
     inventory: Inventory,
-    watch: SharedInformer,
+    watch: SharedInformer[WatchedPod],
     *,
     metrics: WebhookMetrics,
 ) -> BindingHandler:
@@ -236,10 +239,10 @@ def _ready(inventory: Inventory, live: ServingPair, options: WebhookOptions) -> 
     return live.ready and known
 
 
-async def _note_known(inventory: Inventory, pods: SharedInformer) -> None:
+async def _note_known(inventory: Inventory, pods: SharedInformer[WatchedPod]) -> None:
     """Log when all objects are known and the index of the nodes is made; wait for ever after."""
     began = time.monotonic()
-    while not (inventory.synced and pods.health.synced):
+    while not (inventory.synced and pods.health.synced):  # noqa: ASYNC110 -- at the start only
         await asyncio.sleep(POLL_SECONDS)
     index = inventory.index()
     seconds = round(time.monotonic() - began, 2)
@@ -248,7 +251,11 @@ async def _note_known(inventory: Inventory, pods: SharedInformer) -> None:
 
 
 async def _gauges(
-    metrics: WebhookMetrics, inventory: Inventory, pods: SharedInformer, live: ServingPair
+    metrics: WebhookMetrics,
+    inventory: Inventory,
+    live: ServingPair,
+    *,
+    watches: Mapping[str, WatchHealth],
 ) -> None:
     """Keep figures that are read rather than counted."""
     deviceshare = Deviceshare()
@@ -257,6 +264,6 @@ async def _gauges(
         deviceshare.renew(inventory)
         if live.not_after is not None:
             metrics.set_certificate_expiry(live.not_after.timestamp())
-        for kind, seen in last_message_times({**inventory.watches, "pods": pods.health}).items():
+        for kind, seen in last_message_times(watches).items():
             metrics.synced.labels(kind).set(seen)
         await asyncio.sleep(GAUGES_EVERY)
