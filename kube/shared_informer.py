@@ -1,93 +1,59 @@
-"""One watch of a collection for several consumers, each with its own decoder.
+"""One watch of a collection for several consumers, each with its own view of the objects.
 
 Every watch costs the API server one message per change, and this process one parse of it.
 """
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, Final, Generic, Never, TypeVar
-
-import msgspec
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, Never, TypeVar
 
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
-from kube.watch import Publish, WatchSource, follow_changes
+from kube.watch import PublishUpdates, WatchHealth, WatchSource, follow_updates
 
+P = TypeVar("P")
 T = TypeVar("T")
+_Views = tuple[str, tuple[Any, ...]]  # uid, and by consumer; None: it does not need the object
 
 
-class _Metadata(msgspec.Struct, gc=False):
-    uid: str
-
-
-class _Identified(msgspec.Struct, gc=False):
-    metadata: _Metadata
-
-
-_IDENTIFIED: Final = msgspec.json.Decoder(_Identified)
-
-
-@dataclass(frozen=True, slots=True)
-class _DecodedParts:
-    """One object as each consumer decoded it."""
-
-    uid: str
-    parts: tuple[Any, ...]  # by consumer; None: that consumer does not need it
-
-
-class _Consumer(Generic[T]):
-    """One consumer with its decoder and its objects by uid."""
-
-    def __init__(self, decode: Callable[[bytes], T | None], publish: Publish[T]) -> None:
-        self.decode = decode
-        self._publish = publish
-        self._objects: Mapping[str, T] = {}
-
-    def update(self, changes: Mapping[str, T | None]) -> None:
-        """Publish the objects with *changes*; ``None`` removes an object."""
-        objects = dict(self._objects)
-        for uid, decoded in changes.items():
-            if decoded is None:
-                objects.pop(uid, None)
-            else:
-                objects[uid] = decoded
-        self._objects = objects
-        self._publish(MappingProxyType(objects), changes.keys())
-
-
-class SharedInformer:
+class SharedInformer(Generic[P]):
     """A watch on the collection at *path*; consumers are added before it is followed."""
 
-    def __init__(self, path: str, *, clock: Clock = SYSTEM) -> None:
-        """Begin without consumers."""
+    def __init__(
+        self,
+        path: str,
+        *,
+        decode: Callable[[bytes], P],
+        uid: Callable[[P], str],
+        clock: Clock = SYSTEM,
+    ) -> None:
+        """Begin without consumers; *decode* reads an object's JSON for all of them."""
         self._path = path
+        self._decode = decode
+        self._uid = uid
         self._clock = clock
-        self._consumers: list[_Consumer[Any]] = []
+        self._consumers: list[tuple[Callable[[P, bytes], Any], PublishUpdates[Any]]] = []
+        self.health = WatchHealth()
 
-    def add(self, decode: Callable[[bytes], T | None], publish: Publish[T]) -> None:
-        """Add a consumer: *publish* gets all decoded objects by uid.
+    def add(self, view: Callable[[P, bytes], T | None], publish: PublishUpdates[T]) -> None:
+        """Add a consumer: *publish* gets its views of the objects that changed, by uid.
 
-        It also gets the uids that may have changed. *decode* returns ``None`` for an object that
-        this consumer does not need. An object for which it raises stays as it was last decoded, for
-        all consumers.
+        *view* takes an object as it was decoded, and its JSON. It returns ``None`` for one that
+        this consumer does not need; for *publish* that is as good as gone. An object for which it
+        raises stays as it was, for all consumers.
         """
-        self._consumers.append(_Consumer(decode, publish))
+        self._consumers.append((view, publish))
 
     async def follow(self, client: Client) -> Never:
-        """Follow, for ever, as :func:`kube.watch.follow_changes` does; RBAC: list, watch."""
-        source = WatchSource(path=self._path, decode=self.decode, key=lambda decoded: decoded.uid)
-        await follow_changes(client, source, self.publish, clock=self._clock)
+        """Follow, for ever, as :func:`kube.watch.follow_updates` does; RBAC: list, watch."""
+        source = WatchSource(path=self._path, decode=self.decode, key=lambda views: views[0])
+        await follow_updates(client, source, self.publish, health=self.health, clock=self._clock)
 
-    def decode(self, raw: bytes) -> _DecodedParts:
-        """Decode an object for every consumer."""
-        uid = _IDENTIFIED.decode(raw).metadata.uid
-        return _DecodedParts(uid, tuple(part.decode(raw) for part in self._consumers))
+    def decode(self, raw: bytes) -> _Views:
+        """Return an object as every consumer views it."""
+        decoded = self._decode(raw)
+        return self._uid(decoded), tuple(view(decoded, raw) for view, _ in self._consumers)
 
-    def publish(self, objects: Mapping[str, _DecodedParts], touched: Collection[str]) -> None:
-        """Pass the objects *touched* on to every consumer."""
-        changes = {uid: objects.get(uid) for uid in touched}
-        for index, consumer in enumerate(self._consumers):
-            consumer.update(
-                {uid: decoded and decoded.parts[index] for uid, decoded in changes.items()}
-            )
+    def publish(self, changes: Mapping[str, _Views | None]) -> None:
+        """Pass *changes* on to every consumer."""
+        for index, (_, publish) in enumerate(self._consumers):
+            publish({uid: views and views[1][index] for uid, views in changes.items()})

@@ -1,4 +1,4 @@
-"""Follows the objects of one collection as an immutable mapping, replaced at each change.
+"""Follows the objects of one collection, and publishes what changes.
 
 A follower is in one of these states:
 
@@ -10,12 +10,13 @@ A follower is in one of these states:
   ``FIRST_PAUSE`` to ``LONGEST_PAUSE``.
 
 After a watch ends, the next one resumes from its last version. Only a version that the server no
-longer has, or an unreadable answer, leads to a new list; until that is complete, the objects of the
-last one stay.
+longer has, or an unreadable answer, leads to a new list. The first list is published as a
+whole. A later one is published piece by piece, so that nobody waits while a hundred thousand
+objects are gone through; objects that it lacks stay until it is complete.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -28,6 +29,7 @@ from kube import stream as frames
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.errors import ApiError, KubeError, UnreadableError, must_relist, refusal, shorten
+from kube.picture import Picture
 from kube.stream import LineStream
 
 PAGE: Final = 100  # objects per page of a plain list
@@ -40,7 +42,7 @@ FIRST_PAUSE: Final = 1.0  # seconds, doubled with each failure
 LONGEST_PAUSE: Final = 30.0
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
-Publish = Callable[[Mapping[str, T], Collection[str]], None]
+PublishUpdates = Callable[[Mapping[str, T | None]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +61,7 @@ class WatchSource(Generic[T]):
 
 @dataclass(slots=True, kw_only=True)
 class WatchHealth:
-    """The state of a watch, for metrics and readiness; written by :func:`follow_changes` alone."""
+    """The state of a watch, for metrics and readiness; written by :func:`follow_updates` alone."""
 
     last_message: float | None = None  # monotonic seconds of the last message, also a bookmark
     synced: bool = False  # a complete list has been published
@@ -70,6 +72,15 @@ class WatchHealth:
     def age(self, now: float) -> float | None:
         """Return the seconds since the server's last message, ``None`` before the first."""
         return None if self.last_message is None else now - self.last_message
+
+
+def last_message_times(
+    watches: Mapping[str, WatchHealth], *, clock: Clock = SYSTEM
+) -> dict[str, float]:
+    """Return when the last message of each of *watches* arrived, as Unix seconds."""
+    monotonic, wall = clock.monotonic(), clock.wall().timestamp()
+    ages = {kind: health.age(monotonic) for kind, health in watches.items()}
+    return {kind: wall - age for kind, age in ages.items() if age is not None}
 
 
 # Unknown or forbidden options, or an etcd too old for it (an ERROR event with code 500).
@@ -90,25 +101,30 @@ async def follow(
 ) -> Never:
     """Publish all objects of *source* by key after each change, for ever; RBAC: list, watch.
 
+    Each time it is another mapping, which nobody changes any more; this suits small collections.
     Changes that arrive together are published together. No failure of the server or the network
     ends this; an exception of *publish* does.
     """
-    await follow_changes(
-        client, source, lambda objects, _: publish(objects), health=health, clock=clock
-    )
+    objects: Picture[T] = Picture()
+
+    def apply(changes: Mapping[str, T | None]) -> None:
+        objects.apply(changes)
+        publish(MappingProxyType(dict(objects)))
+
+    await follow_updates(client, source, apply, health=health, clock=clock)
 
 
-async def follow_changes(
+async def follow_updates(
     client: Client,
     source: WatchSource[T],
-    publish: Publish[T],
+    publish: PublishUpdates[T],
     *,
     health: WatchHealth | None = None,
     clock: Clock = SYSTEM,
 ) -> Never:
-    """Do as :func:`follow`, but also pass *publish* the keys that may have changed.
+    """Do as :func:`follow`, but pass *publish* only what changed: ``None`` for what is gone.
 
-    After a list these are all keys before and after it, so that no change can be missed.
+    The first call, after the first list, has all objects, of which there may be none.
     """
     follower = _Follower(client, source, publish, health=health or WatchHealth(), clock=clock)
     failures = 0
@@ -124,13 +140,13 @@ async def follow_changes(
 
 
 class _Follower(Generic[T]):
-    """The objects of one collection, and the version from which the next watch resumes."""
+    """The keys of one collection, and the version from which the next watch resumes."""
 
     def __init__(
         self,
         client: Client,
         source: WatchSource[T],
-        publish: Publish[T],
+        publish: PublishUpdates[T],
         *,
         health: WatchHealth,
         clock: Clock,
@@ -140,7 +156,7 @@ class _Follower(Generic[T]):
         self._publish = publish
         self._health = health
         self._clock = clock
-        self._objects: dict[str, T] = {}
+        self._keys: set[str] = set()
         self._resume_version: str | None = None  # None: the next round begins with a list
         self._can_stream_lists = True  # until the server turns out not to list by streaming
 
@@ -175,38 +191,40 @@ class _Follower(Generic[T]):
         await self._watch(listing=False)
 
     async def _list(self) -> None:
-        """Read all pages, and publish their objects after the last one."""
-        objects: dict[str, T] = {}
+        """Read all pages, and publish their objects."""
+        listing = _Listing[T]()
         params = {**self._source.selectors, "limit": str(PAGE)}
         while True:
             body = await self._client.get(self._source.path, params=params, timeout=LIST_TIMEOUT)
             page = frames.parse_page(body)
-            for item in page.items or ():
-                self._put(objects, item)
+            decoded = filter(None, map(self._decode, page.items or ()))
+            self._take_listed(listing, dict(decoded))
             if not page.metadata.continue_:
                 break
             params["continue"] = page.metadata.continue_
         self._note_message()
-        self._publish_list(objects, page.metadata.resource_version)
+        self._end_list(listing, page.metadata.resource_version)
 
     async def _watch(self, *, listing: bool) -> None:
         """Follow one stream to its end; with *listing* it begins with all objects."""
-        listed: dict[str, T] = {}
+        listed = _Listing[T]() if listing else None
         sync_timeout = asyncio.timeout(self._source.sync_within if listing else None)
         try:
             async with sync_timeout, self._open(listing=listing) as batches:
                 async for lines in batches:
                     self._note_message()
-                    if not listing:
-                        self._advance(lines)
+                    batch = self._read(lines)
+                    if listed is None:
+                        self._resume_version = batch.version or self._resume_version
+                        self._apply(batch.changes)
                         continue
-                    folded = self._fold(listed, lines)
-                    if folded.complete:
-                        listing = False
+                    self._take_listed(listed, batch.changes)
+                    if batch.complete:
                         sync_timeout.reschedule(None)
-                        self._publish_list(listed, folded.version)
+                        self._end_list(listed, batch.version)
+                        listed = None
         except ApiError as error:
-            if listing and error.status in _NO_STREAMED_LIST:
+            if listed is not None and error.status in _NO_STREAMED_LIST:
                 raise _NoStreamedListError(str(error)) from error
             raise
         except TimeoutError as error:
@@ -214,7 +232,7 @@ class _Follower(Generic[T]):
                 message = f"incomplete after {self._source.sync_within} s"
                 raise _NoStreamedListError(message) from error
             raise
-        if listing:
+        if listed is not None:
             raise _NoStreamedListError("the stream ended before the list was complete")
 
     def _open(self, *, listing: bool) -> AbstractAsyncContextManager[LineStream]:
@@ -233,27 +251,19 @@ class _Follower(Generic[T]):
         }
         return self._client.stream(self._source.path, params=params, timeout=seconds + END_GRACE)
 
-    def _advance(self, lines: Iterable[bytes]) -> None:
-        """Apply *lines* to a copy of the objects, and publish it where they change anything."""
-        objects = dict(self._objects)
-        folded = self._fold(objects, lines)
-        if folded.touched:
-            self._replace_objects(objects, folded.version, folded.touched)
-        else:
-            self._resume_version = folded.version or self._resume_version
-
-    def _fold(self, objects: dict[str, T], lines: Iterable[bytes]) -> "_Batch":
-        """Apply *lines* to *objects*; raises an ERROR event as an error."""
-        folded = _Batch()
+    def _read(self, lines: Iterable[bytes]) -> "_Batch[T]":
+        """Return the effect of *lines*; raises an ERROR event as an error."""
+        batch = _Batch[T]()
         last: msgspec.Raw | None = None
         for frame in frames.readable_frames(lines, self._note_undecodable):
             match frame.type:
-                case "ADDED" | "MODIFIED":
-                    folded.touched |= self._put(objects, frame.object)
-                case "DELETED":
-                    folded.touched |= self._put(objects, frame.object, gone=True)
+                case "ADDED" | "MODIFIED" | "DELETED":
+                    keyed = self._decode(frame.object)
+                    if keyed is not None:
+                        key, decoded = keyed
+                        batch.changes[key] = None if frame.type == "DELETED" else decoded
                 case "BOOKMARK":
-                    folded.complete |= frames.ends_list(frame.object)
+                    batch.complete |= frames.ends_list(frame.object)
                 case "ERROR":
                     raise refusal(frame.object, place=f"watch {self._source.path}")
                 case _:
@@ -262,19 +272,37 @@ class _Follower(Generic[T]):
                     )
             last = frame.object
         if last is not None:
-            folded.version = frames.resource_version_of(last)
-        return folded
+            batch.version = frames.resource_version_of(last)
+        return batch
 
-    def _put(self, objects: dict[str, T], raw: msgspec.Raw, *, gone: bool = False) -> set[str]:
-        """Add or replace an object, or remove it if *gone*; return its key if anything changed."""
-        keyed = self._decode(raw)
-        if keyed is None:
-            return set()
-        key, decoded = keyed
-        if gone:
-            return set() if objects.pop(key, None) is None else {key}
-        objects[key] = decoded
-        return {key}
+    def _take_listed(self, listing: "_Listing[T]", changes: Mapping[str, T | None]) -> None:
+        """Take a part of a list; of the first one, nothing is published before it is complete."""
+        listing.keys.update(key for key, decoded in changes.items() if decoded is not None)
+        listing.keys.difference_update(k for k, decoded in changes.items() if decoded is None)
+        if self._health.synced:
+            self._apply(changes)
+        else:
+            listing.unpublished.update(changes)
+
+    def _end_list(self, listing: "_Listing[T]", version: str | None) -> None:
+        """Publish what a list ended with, and that what it lacks is gone."""
+        first, self._health.synced = not self._health.synced, True
+        self._health.lists += 1
+        self._resume_version = version or self._resume_version
+        gone = dict.fromkeys(self._keys - listing.keys)
+        log.info("listed", path=self._source.path, objects=len(listing.keys))
+        self._apply({**listing.unpublished, **gone}, even_if_empty=first)
+
+    def _apply(self, changes: Mapping[str, T | None], *, even_if_empty: bool = False) -> None:
+        """Publish *changes*, without the end of objects that are not known."""
+        there = {k: v for k, v in changes.items() if v is not None or k in self._keys}
+        for key, decoded in there.items():
+            if decoded is None:
+                self._keys.discard(key)
+            else:
+                self._keys.add(key)
+        if there or even_if_empty:
+            self._publish(there)
 
     def _decode(self, raw: msgspec.Raw) -> tuple[str, T] | None:
         try:
@@ -292,28 +320,22 @@ class _Follower(Generic[T]):
         self._health.undecodable += 1
         log.warning("malformed object", path=self._source.path, why=shorten(str(error)))
 
-    def _publish_list(self, objects: dict[str, T], version: str | None) -> None:
-        """Publish *objects* as a complete list."""
-        self._health.lists += 1
-        self._replace_objects(objects, version, self._objects.keys() | objects.keys())
-
-    def _replace_objects(
-        self, objects: dict[str, T], version: str | None, touched: Collection[str]
-    ) -> None:
-        """Publish *objects*, which must not be changed from now on."""
-        self._objects = objects
-        self._resume_version = version or self._resume_version
-        self._health.synced = True
-        self._publish(MappingProxyType(objects), touched)
-
     def _note_message(self) -> None:
         self._health.last_message = self._clock.monotonic()
 
 
 @dataclass(slots=True)
-class _Batch:
+class _Batch(Generic[T]):
     """The effect of a batch of events."""
 
     version: str | None = None  # resource version of the last event
-    touched: set[str] = field(default_factory=set)  # keys of objects that may have changed
+    changes: dict[str, T | None] = field(default_factory=dict)  # by key; None: it is gone
     complete: bool = False  # the bookmark that ends a streamed list was among the events
+
+
+@dataclass(slots=True)
+class _Listing(Generic[T]):
+    """A list that is being read."""
+
+    keys: set[str] = field(default_factory=set)  # read so far
+    unpublished: dict[str, T | None] = field(default_factory=dict)

@@ -52,8 +52,6 @@ class AssumedPods:
         self._clock = clock
         self._assumed: dict[str, _AssumedPod] = {}  # by uid
         self._nodes: dict[str, _AssumedNode] = {}
-        # All pods by uid, as of the last index.
-        self._pods: Mapping[str, SchedulingPod] = MappingProxyType({})
 
     def expect(self, pod: SchedulingPod, node: str) -> None:
         """Count *pod* on *node* for ``EXPECTED_FOR`` seconds, unless it is being bound."""
@@ -79,9 +77,7 @@ class AssumedPods:
 
     def with_assumed(self, index: Index) -> Index:
         """Return *index* with assumed pods nominated, without those whose entries it has."""
-        if index.pods is not self._pods:
-            self._pods = index.pods
-            self._drop_bound()
+        self._drop_bound(index.pods)
         now = self._clock.monotonic()
         nominations: dict[str, tuple[SchedulingPod, ...]] = {}
         for name, node in list(self._nodes.items()):
@@ -98,10 +94,10 @@ class AssumedPods:
             nominations[name] = (*assumed, *(pod for pod in pods if pod.uid not in uids))
         return replace(index, nominations=MappingProxyType(nominations))
 
-    def _drop_bound(self) -> None:
-        """Drop expected pods that a watch shows as bound, ended or deleted."""
+    def _drop_bound(self, pods: Mapping[str, SchedulingPod]) -> None:
+        """Drop expected pods that *pods*, of a watch, shows as bound, ended or deleted."""
         expected = [uid for uid, assumed in self._assumed.items() if assumed.expected]
-        for pod in filter(None, map(self._pods.get, expected)):
+        for pod in filter(None, map(pods.get, expected)):
             if pod.node or pod.over or pod.deleting:
                 self._drop(pod.uid)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from itertools import count
 from typing import Final, TypeVar
@@ -18,7 +18,6 @@ from allocator.cluster.configmaps import (
 )
 from allocator.cluster.objects import (
     ConfigMap,
-    GpuNodeObject,
     Namespace,
     NodeObject,
     decode_config_map,
@@ -41,7 +40,8 @@ from allocator.model.gpu import Node, Snapshot
 from allocator.model.request import FillPolicy, PodRequest
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
-from kube.watch import Publish, WatchHealth, WatchSource, follow_changes
+from kube.picture import Picture
+from kube.watch import PublishUpdates, WatchHealth, WatchSource, follow_updates
 
 GPU_NODES: Final = "/apis/vgpu-admission.io/v1alpha1/gpunodes"
 NODES: Final = "/api/v1/nodes"
@@ -90,11 +90,11 @@ class Inventory:
         self._namespace = namespace
         self._fill_policies = tuple(FillPolicy) if prepare_scores else ()
         self._clock = clock
-        self._gpu_nodes: Mapping[str, GpuNodeObject] = {}
-        self._ledgers: Mapping[str, Ledger] | None = None
-        self._nodes: Mapping[str, NodeObject] = {}
+        self._ledgers: Picture[Ledger] = Picture()
+        self._nodes: Picture[NodeObject] = Picture()
+        self._identities: Picture[NodeIdentity] = Picture()
         self._registers = VolcanoRegisters()
-        self._namespaces: Mapping[str, Namespace] = {}
+        self._namespaces: Picture[Namespace] = Picture()
         self._versions = count(1)
         self._builder = IndexBuilder()
         self._index = Index(snapshot=Snapshot(version="0"))
@@ -125,43 +125,67 @@ class Inventory:
                 self._follow_config_map("nodeconfig", NODE_CONFIG_NAME, self._accept_node_configs)
             )
 
-    async def _follow(self, source: WatchSource[T], publish: Publish[T], kind: str) -> None:
+    async def _follow(self, source: WatchSource[T], publish: PublishUpdates[T], kind: str) -> None:
         health = self.watches[kind]
-        await follow_changes(self._client, source, publish, health=health, clock=self._clock)
+        await follow_updates(self._client, source, publish, health=health, clock=self._clock)
 
     async def _follow_gpu_nodes(self) -> None:
         source = WatchSource(
-            path=GPU_NODES, decode=decode_gpu_node, key=lambda gpu_node: gpu_node.name
+            path=GPU_NODES,
+            decode=lambda raw: decode_gpu_node(raw, self._ledgers.get),
+            key=lambda ledger: ledger.name,
         )
 
-        def publish(gpu_nodes: Mapping[str, GpuNodeObject], touched: Collection[str]) -> None:
-            self._gpu_nodes, self._ledgers, self._dirty = gpu_nodes, None, True
-            self._changed.update(touched)
-            for name in touched:
-                self._nodes_by_pod.put(
-                    name, gpu_nodes[name].since_by_uid if name in gpu_nodes else ()
-                )
+        def publish(changes: Mapping[str, Ledger | None]) -> None:
+            changed = self._ledgers.apply(changes)
+            self._mark_changed(changed)
+            for name in changed:
+                ledger = self._ledgers.get(name)
+                uids = () if ledger is None else (entry.uid for entry in ledger.entries)
+                self._nodes_by_pod.put(name, uids)
 
         await self._follow(source, publish, "gpunodes")
 
     async def _follow_nodes(self) -> None:
-        source = WatchSource(path=NODES, decode=decode_node, key=lambda node: node.name)
+        source = WatchSource(
+            path=NODES,
+            decode=lambda raw: decode_node(raw, self._nodes.get),
+            key=lambda node: node.name,
+        )
 
-        def publish(nodes: Mapping[str, NodeObject], touched: Collection[str]) -> None:
-            self._nodes, self._dirty = nodes, True
-            self._changed.update(touched)
-            if any(name not in nodes for name in touched):
-                self._registers.forget(nodes.keys())
+        def publish(changes: Mapping[str, NodeObject | None]) -> None:
+            for name, node in changes.items():
+                before = self._nodes.get(name)
+                if before is None or node is None or before.gpu_facts != node.gpu_facts:
+                    self._mark_changed((name,))
+            self._nodes.apply(changes)
+            self._update_identities(changes)
 
         await self._follow(source, publish, "nodes")
+
+    def _mark_changed(self, names: Collection[str]) -> None:
+        """Have the index updated with nodes *names* before it is next asked for."""
+        self._changed.update(names)
+        self._dirty = True
+
+    def _update_identities(self, names: Iterable[str]) -> None:
+        """Derive the identities of nodes *names*; one that is the same stays the same object."""
+        self._registers.forget([name for name in names if name not in self._nodes])
+        changes: dict[str, NodeIdentity | None] = {}
+        for name in names:
+            node = self._nodes.get(name)
+            identity = None if node is None else self.node_identity(node)
+            if identity != self._identities.get(name):
+                changes[name] = identity
+        self._identities.apply(changes)
 
     async def _follow_namespaces(self) -> None:
         source = WatchSource(
             path=NAMESPACES, decode=decode_namespace, key=lambda namespace: namespace.name
         )
 
-        def publish(namespaces: Mapping[str, Namespace], _: Collection[str]) -> None:
-            self._namespaces = namespaces
+        def publish(changes: Mapping[str, Namespace | None]) -> None:
+            self._namespaces.apply(changes)
 
         await self._follow(source, publish, "namespaces")
 
@@ -177,9 +201,10 @@ class Inventory:
             selectors={"fieldSelector": f"metadata.name={name}"},
         )
 
-        def publish(config_maps: Mapping[str, ConfigMap], _: Collection[str]) -> None:
-            if name in config_maps:
-                accept(config_maps[name].data)
+        def publish(changes: Mapping[str, ConfigMap | None]) -> None:
+            config_map = changes.get(name)
+            if config_map is not None:
+                accept(config_map.data)
 
         await self._follow(source, publish, kind)
 
@@ -187,8 +212,7 @@ class Inventory:
         settings = settings_in(data)
         if settings is not None:
             self.settings, self.settings_digest = settings
-            self._changed.update(self._nodes)  # nodeAgent decides which status is current
-            self._dirty = True  # scores may differ
+            self._mark_changed(self._nodes)  # nodeAgent decides which status is current
             self._update_vocabularies()
 
     def _accept_device_config(self, data: Mapping[str, str]) -> None:
@@ -208,8 +232,8 @@ class Inventory:
         """Decode every register annotation again, with the current configuration."""
         factor = self.device_config.memory_factor
         self._registers.configure(factor=factor, configs=self.node_configs)
-        self._changed.update(self._nodes)
-        self._dirty = True
+        self._mark_changed(self._nodes)
+        self._update_identities(self._nodes)
 
     def _update_vocabularies(self) -> None:
         """Derive the vocabularies from settings and device configuration."""
@@ -245,12 +269,6 @@ class Inventory:
         )  # an audit record names the snapshot that its decision was based on
         snapshot = replace(snapshot, version=version, demand=self._learner.demand)
         self._index = replace(self._index, snapshot=snapshot)
-
-    def last_message_times(self) -> dict[str, float]:
-        """Return when the last message of each kind arrived, as Unix seconds."""
-        monotonic, wall = self._clock.monotonic(), self._clock.wall().timestamp()
-        ages = {kind: health.age(monotonic) for kind, health in self.watches.items()}
-        return {kind: wall - age for kind, age in ages.items() if age is not None}
 
     def namespace(self, name: str) -> Namespace | None:
         """Return a namespace as it was last seen, ``None`` where it is not known."""
@@ -294,11 +312,10 @@ class Inventory:
         )
 
     def _put(self, node: Node) -> None:
-        gpu_node = self._gpu_nodes.get(node.name)
-        if gpu_node is None:
+        ledger = self._ledgers.get(node.name)
+        if ledger is None:
             self._builder.put(node)
             return
-        ledger = gpu_node.ledger
         closed = bool(ledger.closed) or not self.is_current(ledger)
         self._builder.put(node, ledger.entries, closed=closed)
 
@@ -307,13 +324,11 @@ class Inventory:
 
         On a node with a register annotation, MIG instances use Volcano's positions.
         """
-        gpu_node = self._gpu_nodes.get(name)
-        if gpu_node is not None and gpu_node.node is not None:
-            return (
-                with_volcano_positions(gpu_node.node)
-                if self._nodes[name].register
-                else gpu_node.node
-            )
+        ledger = self._ledgers.get(name)
+        # A node whose status is not read has GPUs all the same: nothing is known of them.
+        if ledger is not None and (ledger.node.gpus or ledger.excess is not None):
+            registered = bool(self._nodes[name].register)
+            return with_volcano_positions(ledger.node) if registered else ledger.node
         return self._registers.node(name, self._nodes[name].full_register)
 
     def nodes(self) -> Mapping[str, NodeObject] | None:
@@ -327,23 +342,17 @@ class Inventory:
     def node_identities(self) -> Mapping[str, NodeIdentity] | None:
         """Return the identities of all Nodes by name, ``None`` until :attr:`synced`.
 
-        Each value stays the same object until its Node changes.
+        Each value stays the same object until its Node changes in what the value says.
         """
-        return self._registers.identities(self._nodes) if self.synced else None
+        return self._identities if self.synced else None
 
     def ledgers(self) -> Mapping[str, Ledger] | None:
-        """Return all GPUNodes by name, ``None`` until :attr:`synced`.
-
-        The mapping stays the same object until a GPUNode changes.
-        """
-        if self._ledgers is None:
-            self._ledgers = {name: gpu_node.ledger for name, gpu_node in self._gpu_nodes.items()}
+        """Return all GPUNodes by name, ``None`` until :attr:`synced`."""
         return self._ledgers if self.synced else None
 
     def ledger(self, name: str) -> Ledger | None:
         """Return a GPUNode as it was last seen, ``None`` where there is none."""
-        gpu_node = self._gpu_nodes.get(name)
-        return None if gpu_node is None else gpu_node.ledger
+        return self._ledgers.get(name)
 
     def is_current(self, ledger: Ledger) -> bool:
         """Say whether the status of *ledger* describes its Node as last seen.

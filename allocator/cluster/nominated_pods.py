@@ -8,7 +8,9 @@ from typing import Final
 
 from allocator.extender.index import Index
 from allocator.extender.pod import END_REPORT_TIME, SchedulingPod, Terminations
+from allocator.request.watched_pod import WatchedPod
 from kube.clock import SYSTEM, Clock
+from kube.picture import Picture
 from kube.shared_informer import SharedInformer
 
 
@@ -19,15 +21,16 @@ class EndedPods:
         """Wait for the first list."""
         self._clock = clock
         self._watching_since: datetime | None = None
-        self._pods: Mapping[str, SchedulingPod] = MappingProxyType({})
         self._ended: dict[str, datetime] = {}  # the latest at the end
 
-    def update(self, pods: Mapping[str, SchedulingPod], touched: Collection[str]) -> None:
-        """Replace the pods by *pods*, by uid; *touched* are the uids that may have changed."""
+    def update(
+        self, pods: Mapping[str, SchedulingPod], changes: Mapping[str, SchedulingPod | None]
+    ) -> None:
+        """Take *changes* of *pods*, by uid, which do not have them yet."""
         now = self._clock.wall()
         self._watching_since = self._watching_since or now
-        for uid in touched:
-            if self._ends(uid, pods.get(uid)):
+        for uid, pod in changes.items():
+            if _ends(pods.get(uid), pod):
                 self._ended.pop(uid, None)
                 self._ended[uid] = now
         while self._ended:
@@ -35,14 +38,6 @@ class EndedPods:
             if self._ended[oldest] > now - END_REPORT_TIME:
                 break
             del self._ended[oldest]
-        self._pods = pods
-
-    def _ends(self, uid: str, pod: SchedulingPod | None) -> bool:
-        """Say whether *pod* has ended since the last update."""
-        before = self._pods.get(uid)
-        if pod is None:
-            return before is not None and not before.over
-        return pod.over and not (before is not None and before.over)
 
     def terminations(self) -> Terminations | None:
         """Return what is known at this moment, ``None`` before the first list."""
@@ -53,6 +48,13 @@ class EndedPods:
             watching_since=self._watching_since,
             ended=MappingProxyType(self._ended),
         )
+
+
+def _ends(before: SchedulingPod | None, pod: SchedulingPod | None) -> bool:
+    """Say whether a pod that was *before* has ended since."""
+    if pod is None:
+        return before is not None and not before.over
+    return pod.over and not (before is not None and before.over)
 
 
 # kube-scheduler clears a nomination as soon as the evicted pods are gone, which is before their
@@ -72,7 +74,7 @@ class NominatedPods:
         """Wait for the first list."""
         self._clock = clock
         self._ended = EndedPods(clock)
-        self._pods: Mapping[str, SchedulingPod] = MappingProxyType({})
+        self._pods: Picture[SchedulingPod] = Picture()
         self._nominated: dict[str, SchedulingPod] = {}
         self._expiry: dict[str, float] = {}  # of nominations that are only remembered
         # By node: when the last pod began to leave it, and the lowest priority of those that did.
@@ -81,18 +83,22 @@ class NominatedPods:
         self._by_node: Mapping[str, tuple[SchedulingPod, ...]] = MappingProxyType({})
         self._by_node_with_hints: Mapping[str, tuple[SchedulingPod, ...]] = self._by_node
 
-    def follow(self, watch: SharedInformer, decode: Callable[[bytes], SchedulingPod]) -> None:
-        """Follow a watch of all pods; *decode* reads one."""
-        watch.add(decode, self.update)
+    def follow(
+        self,
+        watch: SharedInformer[WatchedPod],
+        view: Callable[[WatchedPod, bytes], SchedulingPod],
+    ) -> None:
+        """Follow a watch of all pods; *view* reads one."""
+        watch.add(view, self.update)
 
-    def update(self, pods: Mapping[str, SchedulingPod], touched: Collection[str]) -> None:
-        """Replace the pods by *pods*, by uid; *touched* are the uids that may have changed."""
-        self._ended.update(pods, touched)
-        previous, self._pods = self._pods, pods
+    def update(self, changes: Mapping[str, SchedulingPod | None]) -> None:
+        """Take *changes* of pods, by uid."""
+        self._ended.update(self._pods, changes)
         now = self._clock.monotonic()
-        changed = self._note_departures(previous, touched)
-        for uid in touched:
-            before, pod = self._nominated.pop(uid, None), pods.get(uid)
+        changed = self._note_departures(changes)
+        self._pods.apply(changes)
+        for uid, pod in changes.items():
+            before = self._nominated.pop(uid, None)
             until = self._expiry.pop(uid, now + REMEMBERED_SECONDS)
             nominee = None if pod is None else _nominated_pod(pod, before)
             if pod is not None and nominee is not None:
@@ -104,14 +110,11 @@ class NominatedPods:
             self._confirm_hints()
             self._group()
 
-    def _note_departures(
-        self, previous: Mapping[str, SchedulingPod], touched: Collection[str]
-    ) -> bool:
-        """Note the nodes that pods begin to leave; return whether there are any."""
+    def _note_departures(self, changes: Mapping[str, SchedulingPod | None]) -> bool:
+        """Note the nodes that pods begin to leave by *changes*; return whether there are any."""
         now, noted = self._clock.monotonic(), False
-        for uid in touched:
-            pod = self._pods.get(uid)
-            last = previous.get(uid) if pod is None else pod
+        for uid, pod in changes.items():
+            last = self._pods.get(uid) if pod is None else pod
             if last is None or not last.node or not (pod is None or _is_gone(pod)):
                 continue
             _, lowest = self._departures.pop(last.node, (now, last.priority))

@@ -1,8 +1,7 @@
 """The fields that are read of each object that the inventory follows, and their decoders."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -29,6 +28,10 @@ class _Metadata(msgspec.Struct, frozen=True):
     version: str = msgspec.field(name="resourceVersion", default="")
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
+
+    def is_version(self, uid: str, version: str) -> bool:
+        """Say whether this is object *uid* at *version*; empty ones are no answer."""
+        return bool(version) and (self.uid, self.version) == (uid, version)
 
 
 class _ApiObject(msgspec.Struct, frozen=True):
@@ -69,16 +72,6 @@ class Namespace:
 
 
 @dataclass(frozen=True, slots=True)
-class GpuNodeObject:
-    """A GPUNode."""
-
-    name: str
-    node: Node | None  # None while its status lists no GPUs; without any where it is too large
-    since_by_uid: Mapping[str, datetime]  # of the entries, by pod uid
-    ledger: Ledger
-
-
-@dataclass(frozen=True, slots=True)
 class NodeObject:
     """A Node."""
 
@@ -93,6 +86,11 @@ class NodeObject:
     withdrawn: frozenset[str] = frozenset()  # extended resources of which it has 0 to give
     offered: frozenset[str] = frozenset()  # those of which it has more
     added: frozenset[str] = frozenset()  # those that our agent notes as its own
+
+    @property
+    def gpu_facts(self) -> tuple[str, str, str, str]:
+        """Return what the node's GPUs, and whether they may be given out, depend on."""
+        return self.uid, self.boot, self.register, self.saved_register
 
     @property
     def full_register(self) -> str:
@@ -113,21 +111,29 @@ class NodeObject:
         )
 
 
-def decode_gpu_node(raw: bytes) -> GpuNodeObject:
-    """Read a GPUNode, and log its problems."""
+def _unknown(_: str) -> None:
+    return None
+
+
+def decode_gpu_node(raw: bytes, known: Callable[[str], Ledger | None]) -> Ledger:
+    """Read a GPUNode, and log its problems; the one *known* by its name where it is the same."""
+    metadata = _OBJECT_DECODER.decode(raw).metadata
+    before = known(metadata.name)
+    if before is not None and metadata.is_version(before.uid, before.resource_version):
+        return before
     ledger, decoded = parse_ledger_text(raw)
     for problem in decoded.problems[:MOST_PROBLEMS]:
         log.warning("malformed GPUNode", node=decoded.node.name, what=str(problem))
-    # A node whose status is not read has GPUs all the same: nothing is known of them.
-    node = decoded.node if decoded.node.gpus or decoded.excess is not None else None
-    since_by_uid = {entry.uid: entry.since for entry in decoded.entries}
-    return GpuNodeObject(decoded.node.name, node, since_by_uid, ledger)
+    return ledger
 
 
-def decode_node(raw: bytes) -> NodeObject:
-    """Read a Node."""
+def decode_node(raw: bytes, known: Callable[[str], NodeObject | None] = _unknown) -> NodeObject:
+    """Read a Node; the one *known* by its name where it is the same."""
     node = _NODE_DECODER.decode(raw)
     metadata, system = node.metadata, node.status and node.status.system
+    before = known(metadata.name)
+    if before is not None and metadata.is_version(before.uid, before.resource_version):
+        return before
     allocatable = (node.status and node.status.allocatable) or {}
     added = (metadata.annotations or {}).get(CAPACITY_KEY, "")
     return NodeObject(

@@ -1,6 +1,6 @@
 """Says of each node that stays closed why: in an Event on the Node and in ``status.closed``."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 import structlog
@@ -13,6 +13,7 @@ from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
 from kube.errors import KubeError
 from kube.events import Event, Reference, Severity
+from kube.picture import ChangeTracker
 from kube.workqueue import isolated
 
 SWEEP_SECONDS: Final = 10.0  # between sweeps
@@ -50,6 +51,10 @@ class ClosedNodesController:
         self._slot = slot
         self._record = record
         self._clock = clock
+        self._node_changes: ChangeTracker[NodeIdentity] = ChangeTracker()
+        self._ledger_changes: ChangeTracker[Ledger] = ChangeTracker()
+        self._settings: tuple[bool, str] | None = None  # of _closed
+        self._closed: dict[str, str] = {}  # reason by node
         self._since: dict[str, float] = {}  # by node, monotonic seconds
         self._written: dict[str, str] = {}  # by node, so that no other writer is fought
 
@@ -58,13 +63,7 @@ class ClosedNodesController:
         nodes, ledgers = self._caches.node_identities(), self._caches.ledgers()
         if nodes is None or ledgers is None:
             return
-        upstream, slot = self._upstream(), self._slot()
-        closed = {
-            name: reason
-            for name, ledger in ledgers.items()
-            if name in nodes
-            and (reason := closed_reason(ledger, nodes[name], upstream=upstream, slot=slot))
-        }
+        closed = self._closed_nodes(nodes, ledgers)
         now = self._clock.monotonic()
         self._since = {name: self._since.get(name, now) for name in closed}
         self._written = {name: text for name, text in self._written.items() if name in closed}
@@ -73,6 +72,23 @@ class ClosedNodesController:
                 self._record(_event(nodes[name], reason))
                 with isolated("reason of a closed node not written", node=name):
                     await self._state(ledgers[name], reason)
+
+    def _closed_nodes(
+        self, nodes: Mapping[str, NodeIdentity], ledgers: Mapping[str, Ledger]
+    ) -> Mapping[str, str]:
+        """Return why nodes are closed, by name, computed anew for those that changed."""
+        settings = upstream, slot = self._upstream(), self._slot()
+        changes = self._node_changes.take(nodes), self._ledger_changes.take(ledgers)
+        names: Iterable[str] = set().union(*(names or () for names in changes))
+        if None in changes or settings != self._settings:
+            self._settings, self._closed, names = settings, {}, tuple(ledgers)
+        for name in names:
+            self._closed.pop(name, None)
+            if name in nodes and name in ledgers:
+                reason = closed_reason(ledgers[name], nodes[name], upstream=upstream, slot=slot)
+                if reason:
+                    self._closed[name] = reason
+        return self._closed
 
     async def _state(self, ledger: Ledger, reason: str) -> None:
         """Write *reason* into a status that has none, once.

@@ -1,7 +1,7 @@
 """Events on PodGroups: a refused bind leaves a gang short, or a gang with GPUs is stuck."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Never
 
 import msgspec
@@ -11,11 +11,13 @@ from allocator.catalog.vocabularies import Vocabulary
 from allocator.cluster.pods import Pods
 from allocator.config.settings import Settings
 from allocator.model.untrusted import quote
+from allocator.request.pod_summary import PodSummary
 from allocator.scheduling.gang import Gang, Members, Name, members_of
 from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
 from kube.errors import KubeError, NotFoundError
 from kube.events import Event, Reference, Severity
+from kube.picture import ChangeTracker
 from kube.workqueue import isolated
 
 API_VERSION: Final = "scheduling.volcano.sh/v1beta1"
@@ -55,6 +57,9 @@ class GangController:
         self._vocabularies = vocabularies
         self._record = record
         self._clock = clock
+        self._changes: ChangeTracker[PodSummary] = ChangeTracker()
+        self._last_vocabularies: tuple[Vocabulary, ...] = ()
+        self._partly_bound: Mapping[Name, Members] = {}
         self._refusals: asyncio.Queue[tuple[str, str]] = asyncio.Queue(MOST_REFUSALS)
         self._stuck: dict[
             Name, tuple[Members, float]
@@ -79,7 +84,8 @@ class GangController:
         if pod is None or not pod.group:
             return
         name = (pod.namespace, pod.group)
-        members_by_group = members_of(pods.values(), tuple(self._vocabularies()))
+        group = [p for p in self._pods.grouped.values() if (p.namespace, p.group) == name]
+        members_by_group = members_of(group, tuple(self._vocabularies()))
         gang = await self._gang(name, members_by_group[name]) if name in members_by_group else None
         if gang is not None and gang.members.bound < gang.least:
             bound = f"{gang.members.bound} of {gang.least} members are bound"
@@ -98,14 +104,10 @@ class GangController:
             self._record(_event(gang, "VgpuGangStuck", note))
 
     async def _long_stuck(self, seconds: float) -> list[Gang]:
-        pods, now = self._pods.by_uid, self._clock.monotonic()
-        if pods is None:
-            return []
+        now = self._clock.monotonic()
         before, self._stuck = self._stuck, {}
         gangs: list[Gang] = []
-        for name, members in members_of(pods.values(), tuple(self._vocabularies())).items():
-            if not (members.holding and members.waiting):
-                continue
+        for name, members in self._partly_bound_groups().items():
             known, since = before.get(name, (members, now))
             since = since if known == members else now  # it has made progress
             self._stuck[name] = (members, since)
@@ -113,6 +115,16 @@ class GangController:
                 gang = await self._gang(name, members)
                 gangs += [gang] if gang is not None and gang.is_stuck else []
         return gangs
+
+    def _partly_bound_groups(self) -> Mapping[Name, Members]:
+        """Return the groups of which some pods hold GPUs and others wait, as last computed."""
+        vocabularies, grouped = tuple(self._vocabularies()), self._pods.grouped
+        changed = self._changes.take(grouped)
+        if changed is None or changed or vocabularies != self._last_vocabularies:
+            self._last_vocabularies = vocabularies
+            groups = members_of(grouped.values(), vocabularies)
+            self._partly_bound = {n: m for n, m in groups.items() if m.holding and m.waiting}
+        return self._partly_bound
 
     async def _gang(self, name: Name, members: Members) -> Gang | None:
         try:

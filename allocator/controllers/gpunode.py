@@ -5,7 +5,6 @@ a step may be due. It is chosen again from objects just read, and each write tes
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol, assert_never
 
@@ -21,6 +20,7 @@ from allocator.ledger.schema import API_VERSION, FORMER_FINALIZER, KIND
 from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
 from kube.errors import AlreadyExistsError, ConflictError, InvalidError, KubeError, NotFoundError
+from kube.picture import ChangeTracker
 from kube.workqueue import Backoff, Workqueue, isolated
 
 _CHANGED_ERRORS: Final = (AlreadyExistsError, ConflictError, InvalidError, NotFoundError)
@@ -41,21 +41,6 @@ class NodeCaches(Protocol):
         """Return all GPUNodes by name, ``None`` while not all are known."""
 
 
-@dataclass(frozen=True, slots=True)
-class _SettledInputs:
-    """The objects for which no step was due."""
-
-    node: NodeIdentity | None
-    ledger: Ledger | None
-    upstream: bool
-
-    def is_unchanged(
-        self, node: NodeIdentity | None, ledger: Ledger | None, *, upstream: bool
-    ) -> bool:
-        """Say whether these are the same objects; caches replace an object that changed."""
-        return self.node is node and self.ledger is ledger and self.upstream is upstream
-
-
 class GpuNodeController:
     """Keeps one GPUNode for each Node with GPUs; any number may run, one at a time is enough."""
 
@@ -73,7 +58,10 @@ class GpuNodeController:
         self._upstream = upstream
         self._backoff: Backoff[str] = Backoff(clock)
         self._queue: Workqueue[str] = Workqueue()
-        self._settled: dict[str, _SettledInputs] = {}
+        self._node_changes: ChangeTracker[NodeIdentity] = ChangeTracker()
+        self._ledger_changes: ChangeTracker[Ledger] = ChangeTracker()
+        self._last_upstream: bool | None = None
+        self._unsettled: set[str] = set()  # a step was due, or the check failed
 
     async def sweep(self) -> None:
         """Reconcile every GPUNode for which a step is due by the caches."""
@@ -99,22 +87,21 @@ class GpuNodeController:
     ) -> list[str]:
         """Return the names of GPUNodes for which a step is due by the caches.
 
-        Sweeps run every second and compare whole inventories, so GPUNodes are skipped while nothing
-        changes since no step was due.
+        A sweep is every second, so it looks only at GPUNodes that changed, or whose Node did, and
+        at those for which a step was due the last time.
         """
-        upstream = self._upstream()
-        settled, self._settled = self._settled, {}
+        upstream, before = self._upstream(), self._last_upstream
+        changes = self._node_changes.take(nodes), self._ledger_changes.take(ledgers)
+        names: set[str] = set().union(*(names or () for names in changes), self._unsettled)
+        if None in changes or upstream is not before:
+            names = nodes.keys() | ledgers.keys()
+        self._last_upstream, self._unsettled = upstream, set()
         due = []
-        for name in nodes.keys() | ledgers.keys():
-            node, ledger, before = nodes.get(name), ledgers.get(name), settled.get(name)
-            if before is not None and before.is_unchanged(node, ledger, upstream=upstream):
-                self._settled[name] = before
-                continue
-            with isolated("GPUNode check failed", node=name):
-                if due_step(node, ledger, upstream=upstream) is None:
-                    self._settled[name] = _SettledInputs(node, ledger, upstream)
-                else:
+        for name in names:
+            with isolated("GPUNode check failed", partial(self._unsettled.add, name), node=name):
+                if due_step(nodes.get(name), ledgers.get(name), upstream=upstream) is not None:
                     due.append(name)
+        self._unsettled.update(due)
         return due
 
     async def reconcile(self, name: str) -> None:

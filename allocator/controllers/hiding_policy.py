@@ -21,17 +21,16 @@ from allocator.catalog.conditions import (
     text,
 )
 from allocator.catalog.vocabularies import OWN, VOCABULARIES, Vocabulary
+from allocator.controllers.match_conditions import GROUP, REGISTRATION
 from kube.client import ApiClient
 from kube.errors import NotFoundError
 
 SWEEP_SECONDS: Final = 10.0  # between sweeps; somebody may delete it, or upgrade the API server
 NAME: Final = f"hiding.{OWN.rstrip('/')}"
-GROUP: Final = "admissionregistration.k8s.io/v1"
 POLICY: Final = "MutatingAdmissionPolicy"
 BINDING: Final = "MutatingAdmissionPolicyBinding"
 _COLLECTIONS: Final = {POLICY: "mutatingadmissionpolicies", BINDING: f"{BINDING.lower()}s"}
 OWNER_KIND: Final = "MutatingWebhookConfiguration"
-OWNER_NAME: Final = "vgpu-admission"
 FIELD_MANAGER: Final = "vgpu-admission-hiding"
 _LABELS: Final = {
     "app.kubernetes.io/name": "vgpu-admission",
@@ -143,14 +142,14 @@ class HidingPolicyController:
 
     async def _owner(self) -> dict[str, str] | None:
         """Return the reference to our webhook configuration; ``None`` where it is gone or going."""
-        path = f"/apis/{GROUP}/{OWNER_KIND.lower()}s/{OWNER_NAME}"
+        path = f"/apis/{GROUP}/{OWNER_KIND.lower()}s/{REGISTRATION}"
         try:
             found = _OWNER_DECODER.decode(await self._client.get(path)).metadata
         except NotFoundError:
             return None
         if found.deletion_timestamp is not None:
             return None
-        return {"apiVersion": GROUP, "kind": OWNER_KIND, "name": OWNER_NAME, "uid": found.uid}
+        return {"apiVersion": GROUP, "kind": OWNER_KIND, "name": REGISTRATION, "uid": found.uid}
 
     async def _apply(self, kind: str, spec: object, owner: dict[str, str]) -> None:
         """Apply one object, which writes nothing where it is already so."""

@@ -20,10 +20,11 @@ from kube.events import Event, Reference, Severity
 
 SWEEP_SECONDS: Final = 10.0  # between sweeps; somebody may be mending it
 GROUP: Final = "admissionregistration.k8s.io/v1"
+REGISTRATION: Final = "vgpu-admission"  # both webhook configurations
 # What names resources, by where it is in the group.
 CHECKED: Final = {
-    "mutatingwebhookconfigurations/vgpu-admission": "MutatingWebhookConfiguration",
-    "validatingwebhookconfigurations/vgpu-admission": "ValidatingWebhookConfiguration",
+    f"mutatingwebhookconfigurations/{REGISTRATION}": "MutatingWebhookConfiguration",
+    f"validatingwebhookconfigurations/{REGISTRATION}": "ValidatingWebhookConfiguration",
     f"validatingadmissionpolicies/hidden.{OWN.rstrip('/')}": "ValidatingAdmissionPolicy",
     f"validatingadmissionpolicies/unlabelled.{OWN.rstrip('/')}": "ValidatingAdmissionPolicy",
 }

@@ -14,12 +14,14 @@ import msgspec
 from allocator.cluster.inventory import GPU_NODES, NODES
 from allocator.cluster.objects import decode_node
 from allocator.cluster.pods import Pods
+from allocator.extender.index import NodesByPod
 from allocator.ledger.commit import remove_entries
 from allocator.ledger.ledger import Ledger, parse_ledger
 from allocator.ledger.lifecycle import NodeIdentity
 from allocator.ledger.reclaim import (
     ReclaimEvidence,
     is_reclaimable,
+    is_settled,
     may_be_reclaimable,
     possible_owner,
 )
@@ -28,6 +30,7 @@ from allocator.request.pod_summary import PodSummary, pod_summary
 from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
 from kube.errors import ConflictError, InvalidError, KubeError, NotFoundError
+from kube.picture import ChangeTracker
 from kube.workqueue import MOST_CALLS, Backoff, Workqueue, log
 
 
@@ -55,23 +58,55 @@ class ReclaimController:
         self._clock = clock
         self._backoff: Backoff[tuple[str, str, str]] = Backoff(clock)
         self._queue: Workqueue[str] = Workqueue()
+        self._pod_changes: ChangeTracker[PodSummary] = ChangeTracker()
+        self._ledger_changes: ChangeTracker[Ledger] = ChangeTracker()
+        self._nodes_by_pod = NodesByPod()
+        self._unsettled: dict[str, list[Entry]] = {}  # by node
 
     async def sweep(self) -> None:
         """Examine every entry that may be removable by the caches."""
         pods, ledgers = self._pods.by_uid, self._ledgers()
         if pods is None or ledgers is None:  # without pods every entry would look removable
             return
+        self._update_unsettled(pods, ledgers)
         now = self._clock.wall()
         doubtful = [
-            (node, entry.uid, ledger.resource_version)  # a new version has no back-off
-            for node, ledger in ledgers.items()
-            for entry in (*ledger.entries, *ledger.unreadable)
+            (node, entry.uid, ledgers[node].resource_version)  # a new version has no back-off
+            for node, entries in self._unsettled.items()
+            for entry in entries
             if may_be_reclaimable(entry.since, pods.get(entry.uid), node=node, now=now)
         ]
         keys_by_node: defaultdict[str, list[tuple[str, str, str]]] = defaultdict(list)
         for key in self._backoff.due_keys(doubtful):
             keys_by_node[key[0]].append(key)
         await self._queue.run_each(keys_by_node, self._sweep_node)
+
+    def _update_unsettled(
+        self, pods: Mapping[str, PodSummary], ledgers: Mapping[str, Ledger]
+    ) -> None:
+        """Note the entries that time alone may make removable, of nodes where anything changed.
+
+        Sweeps run every second, so entries of pods that run where they should are skipped until
+        their pod or their ledger changes.
+        """
+        uids, names = self._pod_changes.take(pods), self._ledger_changes.take(ledgers)
+        if names is None:
+            self._unsettled.clear()
+            self._nodes_by_pod = NodesByPod()
+        changed = set(ledgers if names is None else names)
+        for name in changed:
+            ledger = ledgers.get(name)
+            self._nodes_by_pod.put(name, () if ledger is None else map(_uid, _entries(ledger)))
+        doubtful = set(ledgers) if uids is None else changed
+        for uid in uids or ():
+            doubtful |= self._nodes_by_pod.nodes_of(uid)
+        for name in doubtful:
+            entries = _entries(ledgers[name]) if name in ledgers else ()
+            unsettled = [e for e in entries if not is_settled(pods.get(e.uid), node=name)]
+            if unsettled:
+                self._unsettled[name] = unsettled
+            else:
+                self._unsettled.pop(name, None)
 
     async def _sweep_node(self, keys: Sequence[tuple[str, str, str]]) -> None:
         """Examine the entries *keys*, each (node, pod uid, resource version), of one node."""
@@ -155,3 +190,11 @@ class ReclaimController:
             return decode_node(await self._client.get(f"{NODES}/{name}")).identity()
         except NotFoundError:
             return None
+
+
+def _entries(ledger: Ledger) -> tuple[Entry, ...]:
+    return (*ledger.entries, *ledger.unreadable)
+
+
+def _uid(entry: Entry) -> str:
+    return entry.uid

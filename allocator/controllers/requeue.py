@@ -6,7 +6,7 @@ is free, this controller therefore changes an annotation of the Node. Pods whose
 need no help: their scheduler retries after ten seconds at most.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -20,6 +20,7 @@ from allocator.ledger.ledger import Ledger
 from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
 from kube.errors import KubeError, NotFoundError
+from kube.picture import ChangeTracker
 from kube.workqueue import Backoff, isolated
 
 FREED_KEY: Final = f"{OWN}freed"  # on a Node: version of the ledger with freed GPUs, and the term
@@ -45,7 +46,8 @@ class RequeueController:
         self._pods = pods
         self._ledgers = ledgers
         self._vocabularies = vocabularies
-        self._last_ledgers: Mapping[str, Ledger] = {}
+        self._changes: ChangeTracker[Ledger] = ChangeTracker()
+        self._last_ledgers: dict[str, Ledger] = {}
         self._last_term: int | None = None  # the term of _last_ledgers
         self._freed: set[str] = set()  # nodes with freed GPUs, to be annotated
         self._candidates: set[str] = set()  # nodes of which one must be annotated
@@ -60,10 +62,8 @@ class RequeueController:
         ledgers = self._ledgers()
         if ledgers is None or self._pods.by_uid is None:
             return
-        pending = self._freed or self._candidates
-        if ledgers is self._last_ledgers and term == self._last_term and not pending:
-            return
-        self._compare(ledgers, term)
+        changed = self._changes.take(ledgers)
+        self._compare(ledgers, changed, term)
         if (self._freed or self._candidates) and not self._has_unbound_pods():
             self._freed.clear()
             self._candidates.clear()
@@ -79,19 +79,27 @@ class RequeueController:
             ):
                 await self._annotate(ledgers[name])
 
-    def _compare(self, ledgers: Mapping[str, Ledger], term: int | None) -> None:
-        """Note nodes with freed GPUs, or, at the start of a term, all open ones as candidates."""
-        self._freed.intersection_update(ledgers)
-        self._candidates.intersection_update(ledgers)
+    def _compare(
+        self, ledgers: Mapping[str, Ledger], changed: Collection[str] | None, term: int | None
+    ) -> None:
+        """Note nodes with freed GPUs, or, at the start of a term, all open ones as candidates.
+
+        *changed* are the nodes whose ledgers may have changed; ``None`` stands for all.
+        """
+        names = self._last_ledgers.keys() | ledgers.keys() if changed is None else changed
         if term != self._last_term:
             self._candidates = {name for name, ledger in ledgers.items() if not ledger.closed}
-        else:
-            before = self._last_ledgers
-            changed = [name for name, ledger in ledgers.items() if before.get(name) is not ledger]
-            for name in changed:
+        for name in names:
+            if name not in ledgers:
+                self._freed.discard(name)
+                self._candidates.discard(name)
+                self._last_ledgers.pop(name, None)
+                continue
+            if term == self._last_term:
                 with isolated("ledger comparison failed", node=name):
                     self._freed |= {name} if self._has_freed(name, ledgers[name]) else set()
-        self._last_ledgers, self._last_term = ledgers, term
+            self._last_ledgers[name] = ledgers[name]
+        self._last_term = term
 
     async def _annotate(self, ledger: Ledger) -> None:
         # The term makes the value new: writing the present value again is no change.
@@ -112,7 +120,7 @@ class RequeueController:
     def _has_freed(self, name: str, ledger: Ledger) -> bool:
         """Say whether an entry was or may have been removed, or the inventory has changed."""
         before = self._last_ledgers.get(name)
-        if before is None:
+        if before is None or before is ledger:
             return False
         # An interrupted watch may have missed an entry that was added and removed again. Another
         # replica may have rejected pods because of that entry.
@@ -128,8 +136,8 @@ class RequeueController:
         vocabularies = tuple(self._vocabularies())
         return any(
             pod.requests_gpus(vocabularies)
-            for pod in (self._pods.by_uid or {}).values()
-            if pod.extended and not pod.node and not pod.over and not pod.deleting
+            for pod in self._pods.unbound()
+            if not pod.over and not pod.deleting
         )
 
 

@@ -13,7 +13,7 @@ import structlog
 
 from allocator.catalog.keys import SOLE_KEY
 from allocator.catalog.vocabularies import Vocabulary
-from allocator.controllers.match_conditions import GROUP, NAME
+from allocator.controllers.match_conditions import GROUP, REGISTRATION
 from allocator.ledger.lifecycle import NodeIdentity
 from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
@@ -23,7 +23,7 @@ SWEEP_SECONDS: Final = 10.0  # between sweeps; somebody may have replaced the co
 # Seconds for which a change must last. Device plugins restart, and a Node shows the slots of a new
 # agent a moment before the agent's note of them.
 LASTING_SECONDS: Final = 30.0
-_PATH: Final = f"/apis/{GROUP}/validatingwebhookconfigurations/{NAME}"
+_PATH: Final = f"/apis/{GROUP}/validatingwebhookconfigurations/{REGISTRATION}"
 log = structlog.get_logger(__name__)
 
 

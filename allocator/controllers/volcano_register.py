@@ -5,7 +5,7 @@ register; agents report capacity only once the register exists (docs/volcano.md)
 is lowered, our annotation keeps the full one, which is restored when another plugin takes over.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -34,6 +34,7 @@ from allocator.volcano.registered_capacity import (
 from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
 from kube.errors import KubeError
+from kube.picture import ChangeTracker
 from kube.workqueue import Backoff, isolated
 
 # Volcano counts an entry once its Binding succeeded; an earlier write would have to be repeated.
@@ -90,6 +91,8 @@ class VolcanoRegisterController:
         # By node: the texts to write (register, saved register), and monotonic seconds since when.
         self._pending: dict[str, tuple[tuple[str, str], float]] = {}
         self._registers: dict[str, _Register] = {}  # by node
+        self._node_changes: ChangeTracker[NodeObject] = ChangeTracker()
+        self._lowered: set[str] = set()  # nodes with a saved register
         # By node: monotonic seconds since when Volcano's count may be too high.
         self._departures: dict[str, float] = {}
 
@@ -101,9 +104,10 @@ class VolcanoRegisterController:
         served = (
             inputs.ledgers.keys() & inputs.nodes.keys() if inputs.keeps_registers else set[str]()
         )
+        lowered = self._lowered_registers(inputs.nodes)
         changes_of = self._due_changes if inputs.keeps_registers else _restore
         due: dict[str, Changes] = {}
-        for number, name in enumerate(served if inputs.keeps_registers else inputs.nodes):
+        for number, name in enumerate(served if inputs.keeps_registers else lowered):
             if number % NODES_PER_SLICE == 0:
                 await self._clock.sleep(0)
             with isolated("register check failed", node=name):
@@ -119,6 +123,17 @@ class VolcanoRegisterController:
                 "register update failed", partial(self._backoff.note_failure, name), node=name
             ):
                 await self._write(name, due[name])
+
+    def _lowered_registers(self, nodes: Mapping[str, NodeObject]) -> Collection[str]:
+        """Return the nodes whose register we lowered."""
+        changed = self._node_changes.take(nodes)
+        if changed is None:
+            self._lowered.clear()
+        for name in tuple(nodes if changed is None else changed):
+            self._lowered.discard(name)
+            if name in nodes and nodes[name].saved_register:
+                self._lowered.add(name)
+        return self._lowered
 
     async def _write(self, name: str, metadata: Changes) -> None:
         try:

@@ -177,8 +177,9 @@ class NodesByPod:
             left = self._nodes.pop(uid) - {name}
             if left:
                 self._nodes[uid] = left
+        here = frozenset((name,))  # shared: nearly all pods have an entry on one node
         for uid in now - before:
-            self._nodes[uid] = self.nodes_of(uid) | {name}
+            self._nodes[uid] = self.nodes_of(uid) | here if uid in self._nodes else here
 
     def nodes_of(self, uid: str) -> frozenset[str]:
         """Return the nodes on which pod *uid* has an entry."""

@@ -41,6 +41,11 @@ def may_be_reclaimable(
     return pod.node != node and now - since >= UNBOUND_AGE
 
 
+def is_settled(pod: PodSummary | None, *, node: str) -> bool:
+    """Say whether an entry on *node* cannot become removable before *pod*, its pod, changes."""
+    return pod is not None and not pod.over and pod.node == node
+
+
 def is_reclaimable(ledger: Ledger, entry: Entry, evidence: ReclaimEvidence) -> bool:
     """Say whether *entry* of *ledger* may be removed from this version of it."""
     pod = evidence.pod

@@ -1,48 +1,19 @@
-"""Pod summaries: the few fields kept of every pod of the cluster."""
+"""Pod summaries: the few fields kept of every pod that may concern us."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from sys import intern
 from typing import Final
-
-import msgspec
 
 from allocator.catalog.keys import ASSIGNMENT_KEY, POD_GROUP_KEYS
 from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
 from allocator.model.untrusted import is_safe_name
-from allocator.request.pod_fields import NodeNameSpec, PodPhase
+from allocator.request.watched_pod import WatchedContainer, WatchedPod, decode_watched
 
+MOST_SHARED: Final = 256  # different lists of resources that exist once
 MOST_RESOURCES: Final = 32  # names kept of a pod; tenants may write a megabyte of them
 _PREFIXES: Final = tuple(prefix for vocabulary in VOCABULARIES for prefix in vocabulary.prefixes)
-
-
-class _Metadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    uid: str
-    namespace: str = ""
-    name: str = ""
-    deletion_timestamp: str | None = None
-    annotations: dict[str, str] | None = None
-
-
-class _Resources(msgspec.Struct, frozen=True, gc=False):
-    limits: dict[str, msgspec.Raw] | None = None  # amounts are not read, whatever they are
-
-
-class _Container(msgspec.Struct, frozen=True, gc=False):
-    resources: _Resources | None = None
-
-
-class _Spec(NodeNameSpec, frozen=True, rename="camel", gc=False):
-    containers: tuple[_Container, ...] = ()
-    init_containers: tuple[_Container, ...] | None = None
-
-
-class _Pod(msgspec.Struct, frozen=True, gc=False):
-    metadata: _Metadata
-    spec: _Spec = _Spec()
-    status: PodPhase = PodPhase()
-
-
-_POD: Final = msgspec.json.Decoder(_Pod)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,23 +42,41 @@ class PodSummary:
 
 def pod_summary(raw: bytes) -> PodSummary:
     """Read a pod that the API server sent; raises ``ValueError`` for anything else."""
-    pod = _POD.decode(raw)
+    return summary_of(decode_watched(raw))
+
+
+def summary_of(pod: WatchedPod) -> PodSummary:
+    """Return the summary of *pod*; values that many pods share exist once."""
     metadata, spec = pod.metadata, pod.spec
     annotations = metadata.annotations or {}
     return PodSummary(
         uid=metadata.uid,
-        namespace=metadata.namespace,
+        namespace=intern(metadata.namespace),
         name=metadata.name,
-        node=spec.node_name,
+        node=intern(spec.node_name),
         deleting=metadata.deletion_timestamp is not None,
         over=pod.status.over,
-        extended=_extended_resources((*spec.containers, *(spec.init_containers or ()))),
+        extended=_shared(_extended_resources((*spec.containers, *(spec.init_containers or ())))),
         assignment_json=annotations.get(ASSIGNMENT_KEY, "") if spec.node_name else "",
         group=next(filter(is_safe_name, (annotations.get(key, "") for key in POD_GROUP_KEYS)), ""),
     )
 
 
-def _extended_resources(containers: Sequence[_Container]) -> tuple[str, ...]:
+def summary_if_needed(pod: WatchedPod, _: bytes) -> PodSummary | None:
+    """Return the summary of *pod*, ``None`` where nobody needs it.
+
+    That is a pod without extended resources, which asks for no GPU, and without a PodGroup.
+    """
+    summary = summary_of(pod)
+    return summary if summary.extended or summary.group else None
+
+
+@lru_cache(maxsize=MOST_SHARED)
+def _shared(names: tuple[str, ...]) -> tuple[str, ...]:
+    return names
+
+
+def _extended_resources(containers: Sequence[WatchedContainer]) -> tuple[str, ...]:
     """Return the names with a slash, which only extended resources have, each once.
 
     Of too many, those of a known vocabulary come first, so that no pod hides its request.

@@ -20,6 +20,7 @@ from tests.builders.bindings import stored
 from tests.builders.gpunodes import NOON, Json, entry, gpu_node
 from tests.builders.model import nodes_of, snapshot, soft_grant
 from tests.builders.pods import MEMORY, NUMBER, admitted, container, pod, received
+from tests.builders.summaries import replace_pods
 from tests.fakes.ledger_server import LedgerServer
 from webhook.admission.context import AdmissionContext
 from webhook.binding.binding_server import BindingHandler
@@ -72,7 +73,7 @@ class Scene:
         async def sweeps() -> None:
             for _ in range(times):
                 facts = [pod_summary(orjson.dumps(one)) for one in self.server.pods.values()]
-                pods.replace({one.uid: one for one in facts})
+                replace_pods(pods, {one.uid: one for one in facts})
                 await late.sweep()
 
         asyncio.run(sweeps())

@@ -19,8 +19,8 @@ from webhook.binding.late_commit_controller import LateCommitController
 class Undead(Pods):
     """Takes no pod for one that has ended."""
 
-    def replace(self, pods: Mapping[str, PodSummary]) -> None:
-        super().replace({uid: replace(pod, over=False) for uid, pod in pods.items()})
+    def update(self, changes: Mapping[str, PodSummary | None]) -> None:
+        super().update({uid: pod and replace(pod, over=False) for uid, pod in changes.items()})
 
 
 class Trusting(LateCommitController):

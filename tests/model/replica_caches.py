@@ -9,26 +9,25 @@ from typing import Any, cast
 from allocator.catalog.vocabularies import VOCABULARIES
 from allocator.cluster.inventory import Inventory
 from allocator.cluster.nominated_pods import NominatedPods
-from allocator.cluster.pods import Pods
+from allocator.cluster.pods import Pods, pod_informer
 from allocator.config.settings import DEFAULTS
 from allocator.extender.filter import FilterContext, filter_nodes
 from allocator.extender.index import Index
 from allocator.extender.pod import SchedulingPod
 from allocator.ledger.assign import PodClaim
 from allocator.placement.choose import PlacementPolicy
+from allocator.request.watched_pod import WatchedPod
 from kube.client import Client
 from kube.clock import Clock
-from kube.shared_informer import SharedInformer
 from tests.builders.model import ask, pod
 from tests.model.invariants import BrokenError
 from tests.model.watches import Feed
 from webhook.binding.scheduler_pod import unbound_pod, watched_pod
 from webhook.binding.unbound_pods_informer import UnboundPods
 from webhook.serve.extender_verbs import Extender
-from webhook.serve.view import PODS
 
 Task = asyncio.Task[Any]
-Reader = Callable[[bytes], SchedulingPod]
+Reader = Callable[[WatchedPod, bytes], SchedulingPod]
 
 NEUTRAL = FilterContext(policy=PlacementPolicy())
 ASKING = SchedulingPod(
@@ -36,9 +35,9 @@ ASKING = SchedulingPod(
 )
 
 
-def reader(raw: bytes) -> SchedulingPod:
+def reader(found: WatchedPod, raw: bytes) -> SchedulingPod:
     """Read a pod as the extender's watch does."""
-    return watched_pod(raw, VOCABULARIES)
+    return watched_pod(found, raw, VOCABULARIES)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,7 +63,7 @@ class Sight:
             settings=lambda: DEFAULTS,
             context_of=self.circumstances,
         )
-        watch = SharedInformer(PODS, clock=self.clock)
+        watch = pod_informer(clock=self.clock)
         self.pods.follow(watch)
         self.pending.follow(watch)
         self.nominees.follow(watch, self.read)

@@ -9,7 +9,7 @@ for others.
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -21,9 +21,10 @@ from allocator.extender.pod import SchedulingPod
 from allocator.ledger.ledger import Ledger
 from allocator.model.allocation import Grant
 from allocator.model.units import NO_CORES, WHOLE_GPU
+from allocator.request.watched_pod import WatchedPod
 from kube.client import ApiClient
 from kube.leases import Timing
-from kube.watch import Publish, WatchSource
+from kube.watch import PublishUpdates, WatchSource
 from tests.model.agents import Bold
 from tests.model.cluster import World
 from tests.model.faulty_transport import (
@@ -120,21 +121,21 @@ def honest(world: World) -> ApiClient:
 class Blinking(Inventory):
     """Does not notice that something is gone."""
 
-    async def _follow(self, source: WatchSource[T], publish: Publish[T], kind: str) -> None:
-        def seen(found: Mapping[str, T], touched: Collection[str]) -> None:
-            publish(found, found.keys() & touched)
+    async def _follow(self, source: WatchSource[T], publish: PublishUpdates[T], kind: str) -> None:
+        def seen(changes: Mapping[str, T | None]) -> None:
+            publish({key: found for key, found in changes.items() if found is not None})
 
         await super()._follow(source, seen, kind)
 
 
-def ranked_anew(raw: bytes) -> SchedulingPod:
+def ranked_anew(found: WatchedPod, raw: bytes) -> SchedulingPod:
     """Read a pod as one that matters less than all others."""
-    return replace(reader(raw), priority=-1)
+    return replace(reader(found, raw), priority=-1)
 
 
-def undying(raw: bytes) -> SchedulingPod:
+def undying(found: WatchedPod, raw: bytes) -> SchedulingPod:
     """Do not see that a pod was deleted."""
-    return replace(reader(raw), deleting=False)
+    return replace(reader(found, raw), deleting=False)
 
 
 class Wet(BindingHandler):

@@ -19,6 +19,7 @@ from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
 from kube.errors import KubeError, NotFoundError
 from kube.events import Event, Reference, Severity
+from kube.picture import ChangeTracker
 from kube.workqueue import Backoff, Workqueue, isolated
 from webhook.admission.context import AdmissionContext
 from webhook.binding.audit_record import BindTiming, record
@@ -86,7 +87,9 @@ class LateCommitController:
     remember: Callable[[Mapping[str, Any]], None] = lambda _: None
     clock: Clock = SYSTEM
     _missing: frozenset[str] = frozenset()
-    _fine: dict[str, tuple[PodSummary, Ledger]] = field(default_factory=dict)
+    _unsettled: dict[str, None] = field(default_factory=dict)  # uids, in the order of their change
+    _pod_changes: ChangeTracker[PodSummary] = field(default_factory=ChangeTracker)
+    _ledger_changes: ChangeTracker[Ledger] = field(default_factory=ChangeTracker)
     _backoff: Backoff[tuple[PodSummary, str]] = field(init=False)
     _stranded: PodsWithoutGpuNode = field(init=False)
     _queue: Workqueue[str] = field(default_factory=Workqueue)
@@ -123,32 +126,44 @@ class LateCommitController:
 
         A node that nobody has accounted for has nothing to give, and nobody knows what runs there.
         With each pod comes the version of the ledger: one that moved is worth another try at once.
-        A sweep is every second, so nobody is looked at again whose pod and ledger are the same.
         """
         pods, ledgers = self.caches.pods.by_uid, self.caches.ledgers()
         if pods is None or ledgers is None:
             return []
-        there = [pod for pod in pods.values() if pod.extended and pod.node]
-        fine, self._fine = self._fine, {}
+        self._note_changed(pods, ledgers)
         without_entry = []
         stranded: dict[str, tuple[PodSummary, str]] = {}
-        for pod in there:
-            ledger, before = ledgers.get(pod.node), fine.get(pod.uid)
-            if before is not None and before[0] is pod and before[1] is ledger:
-                self._fine[pod.uid] = before
-            elif pod.over or pod.deleting:
-                pass
-            elif ledger is None:
-                stranded[pod.uid] = pod, ""
+        for uid in list(self._unsettled):
+            pod = pods.get(uid)
+            if pod is None or not (pod.extended and pod.node) or pod.over or pod.deleting:
+                del self._unsettled[uid]
+                continue
+            ledger = ledgers.get(pod.node)
+            if ledger is None:
+                stranded[uid] = pod, ""
             elif ledger.closed:
-                if ledger.entry(pod.uid) is None:
-                    stranded[pod.uid] = pod, ledger.closed
-            elif pod.assignment_json and ledger.entry(pod.uid) is not None:
-                self._fine[pod.uid] = pod, ledger
+                if ledger.entry(uid) is None:
+                    stranded[uid] = pod, ledger.closed
+            elif pod.assignment_json and ledger.entry(uid) is not None:
+                del self._unsettled[uid]
             elif pod.requests_gpus(self.caches.context_of(pod.namespace).vocabularies):
                 without_entry.append((pod, ledger.resource_version))
         self._stranded.update(stranded)
         return without_entry
+
+    def _note_changed(self, pods: Mapping[str, PodSummary], ledgers: Mapping[str, Ledger]) -> None:
+        """Note the pods to look at.
+
+        A sweep is every second, so pods that have what is theirs are skipped until they or the
+        ledgers of their nodes change.
+        """
+        uids, names = self._pod_changes.take(pods), self._ledger_changes.take(ledgers)
+        if uids is None or names is None:
+            self._unsettled = dict.fromkeys(pods)
+            return
+        self._unsettled |= dict.fromkeys(uids)
+        for name in names:
+            self._unsettled |= {pod.uid: None for pod in self.caches.pods.on_node(name)}
 
     def _report_stranded(self, pod: PodSummary, why: str) -> None:
         """Say what the node of *pod* lacks; without a GPUNode another plugin may serve it."""

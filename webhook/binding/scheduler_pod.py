@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from sys import intern
 from typing import Final
 
 import msgspec
@@ -14,6 +15,7 @@ from allocator.ledger.assign import PodClaim
 from allocator.model.decision import Findings
 from allocator.request.admitted import admitted_request
 from allocator.request.parse import parse_request
+from allocator.request.watched_pod import WatchedPod
 from webhook.review.pod_schema import Pod, QueuedPod
 
 _POD: Final = msgspec.json.Decoder(QueuedPod)
@@ -25,14 +27,13 @@ def unbound_pod(raw: bytes | msgspec.Raw, vocabularies: Sequence[Vocabulary]) ->
     return _pod(_POD.decode(raw), pod_claim(_REVIEWED.decode(raw), vocabularies))
 
 
-def watched_pod(raw: bytes, vocabularies: Sequence[Vocabulary]) -> SchedulingPod:
-    """Read any pod; what it asks for only where a scheduler already makes room for it."""
-    queued = _POD.decode(raw)
-    if queued.spec.node_name or not queued.status.nominated_node_name:
-        return _pod(queued, None)
-    pod = _REVIEWED.decode(raw)
-    nominee = _pod(queued, pod_claim(pod, vocabularies))
-    hint = (pod.metadata.annotations or {}).get(HINT_KEY)
+def watched_pod(pod: WatchedPod, raw: bytes, vocabularies: Sequence[Vocabulary]) -> SchedulingPod:
+    """Return any *pod*; what it asks for is read of *raw*, where a scheduler makes room for it."""
+    if pod.spec.node_name or not pod.status.nominated_node_name:
+        return _pod(pod, None)
+    reviewed = _REVIEWED.decode(raw)
+    nominee = _pod(pod, pod_claim(reviewed, vocabularies))
+    hint = (reviewed.metadata.annotations or {}).get(HINT_KEY)
     return replace(nominee, hinted=hint == nominee.nominated)
 
 
@@ -51,16 +52,16 @@ def pod_claim(pod: Pod, vocabularies: Sequence[Vocabulary]) -> PodClaim | Findin
     return PodClaim(uid=pod.metadata.uid or "", request=admitted.request, mode=admitted.mode)
 
 
-def _pod(pod: QueuedPod, wanted: PodClaim | Findings | None) -> SchedulingPod:
+def _pod(pod: QueuedPod | WatchedPod, wanted: PodClaim | Findings | None) -> SchedulingPod:
     metadata, spec, status = pod.metadata, pod.spec, pod.status
     return SchedulingPod(
         uid=metadata.uid,
-        namespace=metadata.namespace,
+        namespace=intern(metadata.namespace),
         name=metadata.name,
         priority=spec.priority or 0,
-        created=metadata.creation_timestamp or "",
-        node=spec.node_name,
-        nominated=status.nominated_node_name,
+        created=intern(metadata.creation_timestamp or ""),
+        node=intern(spec.node_name),
+        nominated=intern(status.nominated_node_name),
         deleting=metadata.deletion_timestamp is not None,
         deadline=_time(metadata.deletion_timestamp),
         over=status.over,

@@ -1,19 +1,16 @@
 """The pods without a node, followed by a watch, so that a bind need not read each."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
+from allocator.request.watched_pod import WatchedPod
 from kube.shared_informer import SharedInformer
 from webhook.review.binding_schema import LivePod, UnreadablePodError, live_pod
-from webhook.review.pod_schema import PlacedPod
 
 # Bytes of a pod that is kept. Nearly all pods are smaller, and tenants may create any number of
 # pods of 1.4 MB that are never bound. A larger one is read from the API server at its bind.
 LARGEST_KEPT: Final = 16 * 1024
-_PLACED: Final = msgspec.json.Decoder(PlacedPod)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +29,18 @@ class UnboundPods:
         self._pods: dict[str, UnboundPod] = {}  # by uid
         self._places: dict[str, UnboundPod] = {}
 
-    def follow(self, watch: SharedInformer) -> None:
+    def follow(self, watch: SharedInformer[WatchedPod]) -> None:
         """Take part in a watch of all pods."""
-        watch.add(decode_unbound, self.know)
+        watch.add(unbound_of, self.know)
 
-    def know(self, pods: Mapping[str, UnboundPod], touched: Collection[str]) -> None:
-        """Take *pods* without a node by uid, of which those *touched* may have changed."""
-        for uid in touched:
+    def know(self, changes: Mapping[str, UnboundPod | None]) -> None:
+        """Take *changes* of the pods without a node, by uid."""
+        for uid in changes:
             before = self._pods.pop(uid, None)
-            if before is not None:
-                self._places.pop(before.place, None)
-        for uid in touched:  # after all that went: a name may have been taken again
-            unbound_pod = pods.get(uid)
+            # A name may have been taken again, before or after the end of its first pod is told.
+            if before is not None and self._places.get(before.place) is before:
+                del self._places[before.place]
+        for uid, unbound_pod in changes.items():
             if unbound_pod is not None:
                 self._pods[uid] = self._places[unbound_pod.place] = unbound_pod
 
@@ -58,10 +55,9 @@ class UnboundPods:
             return None
 
 
-def decode_unbound(raw: bytes) -> UnboundPod | None:
-    """Return a pod without a node as it stands; raises ``ValueError`` where it is no pod."""
-    placed = _PLACED.decode(raw)
-    if placed.spec.node_name:
+def unbound_of(pod: WatchedPod, raw: bytes) -> UnboundPod | None:
+    """Return *pod* as it stands in *raw* if it has no node."""
+    if pod.spec.node_name:
         return None
-    place = f"{placed.metadata.namespace}/{placed.metadata.name}"
+    place = f"{pod.metadata.namespace}/{pod.metadata.name}"
     return UnboundPod(place, raw if len(raw) <= LARGEST_KEPT else b"")

@@ -1,8 +1,7 @@
 """The JSON of pods as hooks and schedulers' questions need it: a few fields, within bounds.
 
 ``Pod`` is what admission reads, of a pod under review and of one that is stored. The others are
-read beside it: ``StoredPod`` for a bind, ``QueuedPod`` for the order of schedulers and
-``PlacedPod`` to find a pod by name.
+read beside it: ``StoredPod`` for a bind and ``QueuedPod`` for the order of schedulers.
 """
 
 from typing import Annotated, Final
@@ -208,17 +207,3 @@ class QueuedPod(msgspec.Struct, frozen=True, gc=False):
     metadata: QueuedMetadata = QueuedMetadata()
     spec: QueuedSpec = QueuedSpec()
     status: QueuedStatus = QueuedStatus()
-
-
-class PodKey(msgspec.Struct, frozen=True, gc=False):
-    """The name of a pod."""
-
-    name: str
-    namespace: str
-
-
-class PlacedPod(msgspec.Struct, frozen=True, gc=False):
-    """A pod's name and node."""
-
-    metadata: PodKey
-    spec: NodeNameSpec = NodeNameSpec()

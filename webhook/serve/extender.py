@@ -16,6 +16,7 @@ from allocator.cli.status_server import STATUS_LIMITS
 from allocator.cluster.assumed_pods import AssumedPods
 from allocator.cluster.inventory import Inventory
 from allocator.cluster.nominated_pods import NominatedPods
+from allocator.cluster.pods import pod_informer
 from allocator.config.settings import NodeAgent
 from allocator.controllers.unschedulable import UnschedulableController
 from allocator.extender.equivalence_filter import ClassFilterCache
@@ -23,6 +24,7 @@ from allocator.extender.filter import FilterContext
 from allocator.extender.index import Index
 from allocator.extender.pod import SchedulingPod
 from allocator.extender.projection import Projection
+from allocator.request.watched_pod import WatchedPod
 from certs.tls_server import ServingPair
 from kube.client import Client, version
 from kube.config import Access
@@ -36,7 +38,7 @@ from webhook.serve.extender_verbs import Extender, NotKnownYetError
 from webhook.serve.http import routes, serve_app
 from webhook.serve.leader import LeaderContext
 from webhook.serve.metrics import WebhookMetrics
-from webhook.serve.view import PODS, view_of
+from webhook.serve.view import view_of
 
 log = structlog.get_logger(__name__)
 
@@ -74,9 +76,9 @@ class ExtenderService:
     projection: Projection = field(default_factory=Projection)
     class_filters: ClassFilterCache = field(default_factory=ClassFilterCache)
 
-    def follow(self, watch: SharedInformer) -> None:
+    def follow(self, watch: SharedInformer[WatchedPod]) -> None:
         """Take part in a watch of all pods, without which nobody is ranked beside others."""
-        self.nominees.follow(watch, self._decode_watched)
+        self.nominees.follow(watch, self._view_watched)
 
     @contextlib.asynccontextmanager
     async def serve(
@@ -136,8 +138,8 @@ class ExtenderService:
     def _with_assumed(self, index: Index, *, hinted: bool = False) -> Index:
         return self.assumed_pods.with_assumed(self.nominees.with_nominations(index, hinted=hinted))
 
-    def _decode_watched(self, raw: bytes) -> SchedulingPod:
-        return watched_pod(raw, self.inventory.vocabularies)
+    def _view_watched(self, pod: WatchedPod, raw: bytes) -> SchedulingPod:
+        return watched_pod(pod, raw, self.inventory.vocabularies)
 
     def _circumstances(self, pod: SchedulingPod) -> FilterContext:
         context = self.context_of(pod.namespace)
@@ -199,7 +201,7 @@ async def run(options: ExtenderOptions) -> None:
             context_of=lambda namespace: view_of(inventory, namespace).context,
             events=events,
         )
-        pods = SharedInformer(PODS)
+        pods = pod_informer()
         steering.follow(pods)
         start(pods.follow(client), "pods")
         metrics = WebhookMetrics(version=version())

@@ -1,14 +1,10 @@
 """AdmissionContext of a namespace, from the inventory."""
 
-from typing import Final
-
 from allocator.catalog.keys import HIGH_ALLOWED, HIGH_KEY
 from allocator.cluster.inventory import Inventory
 from allocator.config.namespace_policy import namespace_policy
 from webhook.admission.context import AdmissionContext
 from webhook.serve.admission import AdmissionView
-
-PODS: Final = "/api/v1/pods"
 
 
 def view_of(inventory: Inventory, name: str, *, extender: bool = False) -> AdmissionView:

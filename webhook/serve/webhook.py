@@ -2,7 +2,8 @@
 
 import asyncio
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -13,8 +14,9 @@ from allocator.cli.http_server import Listen, serve
 from allocator.cli.process import Start, background, freeze_when_settled, stop_event
 from allocator.cli.status_server import STATUS_LIMITS
 from allocator.cluster.inventory import Inventory
-from allocator.cluster.pods import Pods
+from allocator.cluster.pods import Pods, pod_informer
 from allocator.controllers.gang import GangController
+from allocator.request.watched_pod import WatchedPod
 from certs.api_client import ApiSecret, event_announcer
 from certs.pem import Pair
 from certs.refresh_controller import (
@@ -30,6 +32,7 @@ from kube.config import Access
 from kube.events import Recorder
 from kube.leases import Election, LeaseCandidate
 from kube.shared_informer import SharedInformer
+from kube.watch import WatchHealth, last_message_times
 from webhook.admission.audit_log import AuditLog
 from webhook.binding.binding_server import BindingHandler
 from webhook.binding.unbound_pods_informer import UnboundPods
@@ -48,12 +51,13 @@ from webhook.serve.extender import extender_service, loopback
 from webhook.serve.http import routes, serve_app
 from webhook.serve.leader import LeaderContext, start_controllers
 from webhook.serve.metrics import Deviceshare, WebhookMetrics
-from webhook.serve.view import PODS, view_of
+from webhook.serve.view import view_of
 from webhook.workload.workload_server import WorkloadHandler
 
 LEASE: Final = "vgpu-certificates"
 LEDGER_LEASE: Final = "vgpu-ledger"
 GAUGES_EVERY: Final = 5.0  # seconds
+POLL_SECONDS: Final = 0.05  # between two looks whether everything is known
 log = structlog.get_logger(__name__)
 
 
@@ -98,14 +102,16 @@ async def run(options: WebhookOptions) -> None:
         mutual = _keep_certificates(
             live, options, client, inventory=inventory, events=events, start=start
         )
-        start(_gauges(metrics, inventory, live), "gauges")
-        start(freeze_when_settled(lambda: inventory.synced), "memory")
         callers = KnownCallers(paths=HookPaths(()), settings=lambda: inventory.settings)
         rest = routes(
             metrics,
             lambda: not stop.is_set() and callers.paths.known and _ready(inventory, live, options),
         )
-        watch = SharedInformer(PODS)
+        watch = pod_informer()
+        watches = {**inventory.watches, "pods": watch.health}
+        start(_gauges(metrics, inventory, live, watches=watches), "gauges")
+        start(freeze_when_settled(lambda: inventory.synced and watch.health.synced), "memory")
+        start(_note_known(inventory, watch), "known")
         leader = _leader_context(
             client, inventory, watch=watch, events=events, journal=journal, metrics=metrics
         )
@@ -134,7 +140,7 @@ def _leader_context(  # noqa: PLR0913 -- the parts of one whole
     client: Client,
     inventory: Inventory,
     *,
-    watch: SharedInformer,
+    watch: SharedInformer[WatchedPod],
     events: Recorder,
     journal: AuditLog,
     metrics: WebhookMetrics,
@@ -163,7 +169,7 @@ def _leader_context(  # noqa: PLR0913 -- the parts of one whole
 def _binding_handler(
     client: Client,
     inventory: Inventory,
-    watch: SharedInformer,
+    watch: SharedInformer[WatchedPod],
     *,
     metrics: WebhookMetrics,
 ) -> BindingHandler:
@@ -279,7 +285,24 @@ def _ready(inventory: Inventory, live: ServingPair, options: WebhookOptions) -> 
     return live.ready and known
 
 
-async def _gauges(metrics: WebhookMetrics, inventory: Inventory, live: ServingPair) -> None:
+async def _note_known(inventory: Inventory, pods: SharedInformer[WatchedPod]) -> None:
+    """Log when all objects are known and the index of the nodes is made; wait for ever after."""
+    began = time.monotonic()
+    while not (inventory.synced and pods.health.synced):  # noqa: ASYNC110 -- at the start only
+        await asyncio.sleep(POLL_SECONDS)
+    index = inventory.index()
+    seconds = round(time.monotonic() - began, 2)
+    log.info("everything known", seconds=seconds, nodes=len(index.node_infos))
+    await asyncio.Event().wait()
+
+
+async def _gauges(
+    metrics: WebhookMetrics,
+    inventory: Inventory,
+    live: ServingPair,
+    *,
+    watches: Mapping[str, WatchHealth],
+) -> None:
     """Keep figures that are read rather than counted."""
     deviceshare = Deviceshare()
     metrics.registry.register(deviceshare)
@@ -287,6 +310,6 @@ async def _gauges(metrics: WebhookMetrics, inventory: Inventory, live: ServingPa
         deviceshare.renew(inventory)
         if live.not_after is not None:
             metrics.set_certificate_expiry(live.not_after.timestamp())
-        for kind, seen in inventory.last_message_times().items():
+        for kind, seen in last_message_times(watches).items():
             metrics.synced.labels(kind).set(seen)
         await asyncio.sleep(GAUGES_EVERY)

@@ -136,7 +136,7 @@ def test_a_forgotten_version_leads_to_a_new_list() -> None:
 
 
 def test_a_list_of_many_pages() -> None:
-    """Without streaming a list is read page by page and published once."""
+    """Without streaming a list is read page by page, and one that is not the first so published."""
 
     async def scenario(watched: Watched) -> None:
         names = [f"n{i:03}" for i in range(250)]
@@ -147,7 +147,7 @@ def test_a_list_of_many_pages() -> None:
 
     watched = watching(scenario, streamed=StreamedLists.GATE_OFF)
 
-    assert len(watched.pictures) == 2
+    assert [len(picture) for picture in watched.pictures] == [2, 100, 200, 252]
     assert sum(token is not None for token in watched.queries("continue")) == 2
 
 

@@ -14,10 +14,10 @@ from typing import Any, Final
 from allocator.cli.http_server import Listen
 from allocator.cli.process import background
 from allocator.cluster.inventory import GPU_NODES, NODES, Inventory
+from allocator.cluster.pods import pod_informer
 from kube.client import Client
 from kube.config import Access
 from kube.events import Recorder
-from kube.shared_informer import SharedInformer
 from tests.builders.gpunodes import Json, entry, gpu_node
 from tests.builders.model import T4, nodes_of, soft_grant
 from tests.fakes.api_objects import parsed
@@ -26,7 +26,6 @@ from tests.integration.waiting import until
 from webhook.admission.audit_log import AuditLog
 from webhook.caller.callers import KnownCallers
 from webhook.caller.hook_paths import HookPaths
-from webhook.serve import view
 from webhook.serve import webhook as app
 from webhook.serve.admission import MOST
 from webhook.serve.extender import extender_service
@@ -87,7 +86,7 @@ async def replica(server: ApiServer, *tokens: str) -> AsyncIterator[Ports]:
         inventory = Inventory(client, namespace=SYSTEM, prepare_scores=True)
         journal = AuditLog(Forgetting(), dropped=metrics.dropped)
         events = Recorder(client, controller="vgpu-admission.io/webhook", instance="replica")
-        watch = SharedInformer(view.PODS)
+        watch = pod_informer()
         means = app._leader_context(  # noqa: SLF001 -- the composition itself is under test
             client, inventory, watch=watch, events=events, journal=journal, metrics=metrics
         )

@@ -17,6 +17,7 @@ from allocator.volcano.device_list import (
     LIST_ANNOTATION,
     LIST_NODE_ANNOTATION,
 )
+from tests.builders.summaries import replace_pods
 from tests.fakes.api_objects import parsed
 from tests.integration.agent.clusterside import PODS, Scene, play
 from tests.integration.waiting import until
@@ -60,7 +61,7 @@ async def commit(scene: Scene) -> None:
     pods = Pods()
     stored = scene.server.objects.read(parsed(f"{PODS}/older"))
     one = pod_summary(orjson.dumps(stored))
-    pods.replace({one.uid: one})
+    replace_pods(pods, {one.uid: one})
     late = LateCommitController(
         calls=scene.client,
         binder=BindingHandler(

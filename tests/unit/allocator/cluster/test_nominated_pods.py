@@ -1,6 +1,6 @@
 """Nominees: who is waiting for which node, whatever order a watch tells of it in."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +26,13 @@ OTHERS = (
 EMPTY = IndexBuilder().index(version="1", complete=True)
 
 
+def tell(
+    nominees: NominatedPods, pods: Mapping[str, SchedulingPod], touched: Collection[str]
+) -> None:
+    """Let *nominees* know what became of the pods *touched*."""
+    nominees.update({uid: pods.get(uid) for uid in touched})
+
+
 def waiting(nominees: NominatedPods) -> Mapping[str, list[str]]:
     index = nominees.with_nominations(EMPTY)
     return {
@@ -38,7 +45,7 @@ def test_only_who_waits_for_a_node_counts() -> None:
     nominees = NominatedPods()
     pods = {pod.uid: pod for pod in (FIRST, *OTHERS)}
 
-    nominees.update(pods, pods.keys())
+    tell(nominees, pods, pods.keys())
 
     assert waiting(nominees) == {"n0": ["b", "c", "a"], "n1": ["h"]}
     assert nominees.with_nominations(EMPTY).pods == pods
@@ -48,13 +55,13 @@ def test_changes_are_followed() -> None:
     """A pod that is bound, renominated or gone leaves its place."""
     nominees = NominatedPods()
     pods = {pod.uid: pod for pod in (FIRST, *OTHERS)}
-    nominees.update(pods, pods.keys())
+    tell(nominees, pods, pods.keys())
 
     moved = replace(FIRST, nominated="n1")
     bound = replace(OTHERS[0], node="n0")
     left = {**pods, "a": moved, "b": bound}
     del left["c"]
-    nominees.update(left, {"a", "b", "c"})
+    tell(nominees, left, {"a", "b", "c"})
 
     assert waiting(nominees) == {"n1": ["a", "h"]}
 
@@ -67,9 +74,9 @@ def test_a_hint_claims_nothing() -> None:
     clock = FakeClock()
     nominees = NominatedPods(clock.clock())
 
-    nominees.update({"a": HINTED}, {"a"})
+    tell(nominees, {"a": HINTED}, {"a"})
     while_hinted = waiting(nominees)
-    nominees.update({"a": replace(FIRST, nominated="")}, {"a"})
+    tell(nominees, {"a": replace(FIRST, nominated="")}, {"a"})
 
     assert (while_hinted, waiting(nominees)) == ({}, {})
 
@@ -79,7 +86,7 @@ def test_hints_are_known_to_who_gives_them() -> None:
     nominees = NominatedPods()
     pods = {"a": HINTED, "h": OTHERS[-1]}
 
-    nominees.update(pods, pods.keys())
+    tell(nominees, pods, pods.keys())
 
     nominations = nominees.with_nominations(EMPTY, hinted=True).nominations
     assert waiting(nominees) == {"n1": ["h"]}
@@ -108,17 +115,17 @@ def test_a_scheduler_that_makes_room_where_we_hinted_claims_it(
     left = {} if leaving is None else {"v": replace(victim, **leaving)}
     waits = {"a": replace(FIRST, nominated="")}
 
-    nominees.update({**waits, "v": victim}, {"a", "v"})
+    tell(nominees, {**waits, "v": victim}, {"a", "v"})
     if first:
-        nominees.update({**waits, **left}, {"v"})
-        nominees.update({"a": HINTED, **left}, {"a"})
+        tell(nominees, {**waits, **left}, {"v"})
+        tell(nominees, {"a": HINTED, **left}, {"a"})
     else:
-        nominees.update({"a": HINTED, "v": victim}, {"a"})
-        nominees.update({"a": HINTED, **left}, {"v"})
+        tell(nominees, {"a": HINTED, "v": victim}, {"a"})
+        tell(nominees, {"a": HINTED, **left}, {"v"})
     claimed = waiting(nominees)
-    nominees.update({"a": replace(HINTED, created="2026-01-01"), **left}, {"a"})
+    tell(nominees, {"a": replace(HINTED, created="2026-01-01"), **left}, {"a"})
     touched = waiting(nominees)
-    nominees.update({**waits, **left}, {"a"})
+    tell(nominees, {**waits, **left}, {"a"})
     remembered = waiting(nominees)
     clock.now += REMEMBERED_SECONDS + 1
 
@@ -141,9 +148,9 @@ def test_a_scheduler_that_makes_room_where_we_hinted_claims_it(
 def test_who_leaves_otherwise_proves_no_claim(victim: SchedulingPod) -> None:
     """Nobody is evicted for a pod of the same importance, nor on other nodes."""
     nominees = NominatedPods()
-    nominees.update({"a": HINTED, "v": victim}, {"a", "v"})
+    tell(nominees, {"a": HINTED, "v": victim}, {"a", "v"})
 
-    nominees.update({"a": HINTED}, {"v"})
+    tell(nominees, {"a": HINTED}, {"v"})
 
     assert waiting(nominees) == {}
 
@@ -153,10 +160,10 @@ def test_who_left_long_ago_proves_no_claim() -> None:
     clock = FakeClock()
     nominees = NominatedPods(clock.clock())
     victim = SchedulingPod(uid="v", namespace="t", name="v", priority=1, node="n0")
-    nominees.update({"v": victim}, {"v"})
-    nominees.update({}, {"v"})
+    tell(nominees, {"v": victim}, {"v"})
+    tell(nominees, {}, {"v"})
 
     clock.now += REMEMBERED_SECONDS + 1
-    nominees.update({"a": HINTED}, {"a"})
+    tell(nominees, {"a": HINTED}, {"a"})
 
     assert waiting(nominees) == {}

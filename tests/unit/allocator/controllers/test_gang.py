@@ -17,6 +17,7 @@ from kube.clock import Clock
 from kube.errors import NotFoundError
 from kube.events import Event
 from tests.builders.pods import NUMBER
+from tests.builders.summaries import replace_pods
 from tests.fakes.api_client import FakeApiClient
 
 TIMEOUT = DEFAULTS.gang_timeout_seconds
@@ -77,7 +78,7 @@ class Cluster(FakeApiClient):
         self.pods.update({one.name: one for one in members})
 
     def sweep(self) -> None:
-        self.known.replace({pod.uid: pod for pod in self.pods.values()})
+        replace_pods(self.known, {pod.uid: pod for pod in self.pods.values()})
         done(self.gang_watch.sweep(DEFAULTS))
 
     def reasons(self) -> list[str]:
@@ -220,7 +221,7 @@ def test_a_refused_member_tells_its_group() -> None:
     """It says how far the gang has come; who has no group, or enough members, hears nothing."""
     cluster = deadlock()
     cluster.add(replace(member("single-0"), group=""), member("old-2", node="n0"))
-    cluster.known.replace({pod.uid: pod for pod in cluster.pods.values()})
+    replace_pods(cluster.known, {pod.uid: pod for pod in cluster.pods.values()})
 
     for uid in ("uid-new-1", "uid-old-1", "uid-single-0", "uid-gone"):
         done(cluster.gang_watch.report_refusal(uid, "no room"))

@@ -31,6 +31,7 @@ from kube.events import Event
 from tests.builders.gpunodes import NOON, Json, entry, gpu_node, ledger
 from tests.builders.model import nodes_of, soft_grant
 from tests.builders.pods import NUMBER
+from tests.builders.summaries import replace_pods
 from tests.fakes.api_client import FakeApiClient
 
 HARM = [
@@ -55,7 +56,7 @@ def pod(name: str, annotations: Mapping[str, str], *, node: str = "n0") -> PodSu
 
 def known(*summaries: PodSummary) -> Pods:
     pods = Pods()
-    pods.replace({pod.uid: pod for pod in summaries})
+    replace_pods(pods, {pod.uid: pod for pod in summaries})
     return pods
 
 

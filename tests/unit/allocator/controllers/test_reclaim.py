@@ -21,6 +21,7 @@ from kube.clock import Clock
 from kube.errors import InvalidError, NotFoundError, UnreachableError
 from tests.builders.gpunodes import NOON, Json, entry, gpu_node, patched
 from tests.builders.model import gpu, mig_grant, node
+from tests.builders.summaries import replace_pods
 from tests.fakes.api_client import FakeApiClient
 
 ENTRY = entry("a", mig_grant("1g.5gb", 0, gpu="GPU-n0-0"))
@@ -85,7 +86,7 @@ def sweep(
         clock=clock,
     )
     if known is not None:
-        pods.replace(known)
+        replace_pods(pods, known)
     for _ in range(times):
         asyncio.run(controller.sweep())
     return api
@@ -152,7 +153,7 @@ def test_a_promise_is_asked_about_again_when_its_ledger_moves() -> None:
     api.stored["status"]["held"] = ["a"]
     clock = Clock(monotonic=lambda: 5.0, wall=lambda: NOON, random=lambda: 0)
     pods = Pods()
-    pods.replace({})
+    replace_pods(pods, {})
     ledgers = {"n0": parse_ledger(api.stored)}
     controller = ReclaimController(
         api, pods=pods, ledgers=lambda: ledgers, agents_serve=lambda: True, clock=clock
@@ -189,7 +190,7 @@ def test_a_node_that_does_not_answer_delays_no_other() -> None:
     """The others' promises go while its call hangs, and so they do in the next sweep."""
     api = Silent(None, hangs="/gpunodes/n1")
     pods = Pods()
-    pods.replace({})
+    replace_pods(pods, {})
     ledgers = {"n1": parse_ledger(gpu_node(node("n1", gpu(mode=Mode.MIG)), (ENTRY,)))}
     ledgers["n0"] = parse_ledger(api.stored)
     controller = ReclaimController(

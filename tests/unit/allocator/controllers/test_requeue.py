@@ -17,6 +17,7 @@ from kube.errors import KubeError, NotFoundError, UnreachableError
 from tests.builders.gpunodes import entry, ledger
 from tests.builders.model import nodes_of, soft_grant
 from tests.builders.pods import NUMBER
+from tests.builders.summaries import replace_pods
 from tests.fakes.api_client import FakeApiClient
 from tests.fakes.kube_clock import FakeClock
 
@@ -56,7 +57,7 @@ class World:
 
     def __post_init__(self) -> None:
         pods = Pods()
-        pods.replace({self.pod.uid: self.pod})
+        replace_pods(pods, {self.pod.uid: self.pod})
         self.waker = RequeueController(
             self.api,
             pods,
@@ -193,7 +194,7 @@ class Wide(FakeApiClient):
         )
         for turn in range(number):
             if turn == number // 2:
-                self.pods.replace({WAITING.uid: WAITING})
+                replace_pods(self.pods, {WAITING.uid: WAITING})
             asyncio.run(waker.sweep(1))
 
 
@@ -201,7 +202,7 @@ class Wide(FakeApiClient):
 def test_one_node_that_is_there_wakes_everybody(gone: int) -> None:
     """A GPUNode outlives its Node; the leader may have gone with the first of them."""
     wide = Wide(gone=gone)
-    wide.pods.replace({WAITING.uid: WAITING})
+    replace_pods(wide.pods, {WAITING.uid: WAITING})
 
     wide.sweeps(6)
 
@@ -228,9 +229,9 @@ def test_each_node_with_more_room_is_told_also_after_a_quiet_beginning() -> None
         vocabularies=lambda: VOCABULARIES,
         clock=wide.time.clock(),
     )
-    wide.pods.replace({})
+    replace_pods(wide.pods, {})
     asyncio.run(waker.sweep(1))
-    wide.pods.replace({WAITING.uid: WAITING})
+    replace_pods(wide.pods, {WAITING.uid: WAITING})
     ledgers = {name: replace(ONE, name=name) for name in ledgers}
 
     asyncio.run(waker.sweep(1))

@@ -15,6 +15,7 @@ from kube.clock import Clock
 from kube.events import Event
 from tests.builders.gpunodes import entry, gpu_node, ledger
 from tests.builders.model import nodes_of, soft_grant
+from tests.builders.summaries import replace_pods
 
 NODE = nodes_of(1)
 ENTRY = entry("a", soft_grant(100, gpu="GPU-n0-0"))
@@ -71,7 +72,7 @@ def test_only_what_lasts_is_told() -> None:
     """Caches run ahead of each other; a gauge says how many there are now."""
     now, events, counts = [0.0], list[Event](), dict[str, int]()
     pods = Pods()
-    pods.replace({"a": replace(POD, assignment_json="[]")})
+    replace_pods(pods, {"a": replace(POD, assignment_json="[]")})
     clock = Clock(monotonic=lambda: now[0])
     report = DriftController(
         lambda: {"n0": LEDGER},
@@ -88,6 +89,6 @@ def test_only_what_lasts_is_told() -> None:
 
     assert (told_at_once, [event.reason for event in events]) == (0, ["VgpuDrift"])
     assert counts == {"missing": 0, "extra": 0, "different": 1, "unreadable": 0}
-    pods.replace({"a": POD})
+    replace_pods(pods, {"a": POD})
     asyncio.run(report.sweep())
     assert counts["different"] == 0

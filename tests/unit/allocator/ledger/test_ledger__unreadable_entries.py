@@ -21,6 +21,7 @@ from kube.clock import Clock
 from kube.errors import NotFoundError
 from tests.builders.gpunodes import NOON, Json, entry, gpu_node, patched
 from tests.builders.model import nodes_of, soft_grant
+from tests.builders.summaries import replace_pods
 from tests.fakes.api_client import FakeApiClient
 from tests.harness.late_commits import bound, scene
 
@@ -72,7 +73,7 @@ class Api(FakeApiClient):
 def swept(api: Api, *known: PodSummary, agent: bool = True) -> list[str]:
     """Let the reconciler sweep once, and return whose promises are left."""
     pods = Pods()
-    pods.replace({pod.uid: pod for pod in (HERE, *known)})
+    replace_pods(pods, {pod.uid: pod for pod in (HERE, *known)})
     result = ReclaimController(
         api,
         pods=pods,

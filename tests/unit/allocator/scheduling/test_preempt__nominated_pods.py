@@ -28,8 +28,7 @@ class Told:
     def __call__(self, *versions: SchedulingPod | None) -> Mapping[str, tuple[SchedulingPod, ...]]:
         """Hear of versions of the pod, ``None`` for its end, and return the nominations."""
         for version in versions:
-            pods = {} if version is None else {HIGH.uid: version}
-            self.nominees.update(pods, [HIGH.uid])
+            self.nominees.update({HIGH.uid: version})
         return self.nominees.with_nominations(cluster()).nominations
 
 

@@ -39,13 +39,10 @@ class Told:
     def __init__(self) -> None:
         self.clock = FakeClock(now=0.0)
         self.nominees = NominatedPods(self.clock.clock())
-        self.pods: dict[str, SchedulingPod] = {}
 
     def __call__(self, **changes: SchedulingPod | None) -> None:
         """Hear of pods by uid, ``None`` for the end of one."""
-        merged = self.pods | changes
-        self.pods = {uid: found for uid, found in merged.items() if found is not None}
-        self.nominees.update(self.pods, changes.keys())
+        self.nominees.update(changes)
 
     def asked(self, index: Index, *, nominated: str = "", **offers: list[str]) -> Named:
         """Ask whom a pod evicts that wants all of a node."""

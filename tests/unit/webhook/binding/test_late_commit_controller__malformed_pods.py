@@ -20,6 +20,7 @@ from tests.builders.bindings import answered, binding, review
 from tests.builders.gpunodes import NOON, Json, gpu_node
 from tests.builders.model import snapshot
 from tests.builders.pods import container
+from tests.builders.summaries import replace_pods
 from tests.fakes.ledger_server import LedgerServer
 from tests.harness.late_commits import ASSIGNMENT, NODE, USED, as_told, bound
 from webhook.admission.context import AdmissionContext
@@ -99,7 +100,7 @@ class Site:
         facts: list[PodSummary] = [
             pod_summary(orjson.dumps(one)) for one in self.server.pods.values()
         ]
-        self.pods.replace({one.uid: one for one in facts})
+        replace_pods(self.pods, {one.uid: one for one in facts})
 
         async def sweeps() -> None:
             for _ in range(times):

@@ -7,8 +7,10 @@ import pytest
 
 from allocator.catalog.vocabularies import VOCABULARIES
 from allocator.config.settings import DEFAULTS
+from allocator.extender.pod import SchedulingPod
 from allocator.ledger.assign import PodClaim
 from allocator.model.request import Mode
+from allocator.request.watched_pod import decode_watched
 from tests.builders.model import A30, T4, node, nodes_of, snapshot
 from tests.builders.pods import MEMORY, MODE, NUMBER, Json, admitted, container, pod, received
 from webhook.admission.context import AdmissionContext
@@ -27,6 +29,12 @@ def asked(written: Json) -> PodClaim:
     found = unbound_pod(orjson.dumps(admitted(received(written), AROUND)), VOCABULARIES)
     assert isinstance(found.claim, PodClaim)
     return found.claim
+
+
+def as_watched(found: Json) -> SchedulingPod:
+    """Return the pod that a watch sends."""
+    raw = orjson.dumps(found)
+    return watched_pod(decode_watched(raw), raw, VOCABULARIES)
 
 
 def test_a_named_mode_is_final() -> None:
@@ -58,7 +66,7 @@ def test_only_nominees_of_a_watch_are_read(nominated: str, node_name: str, *, re
     found["spec"] |= {"priority": 7} | ({"nodeName": node_name} if node_name else {})
     found["status"] = {"phase": "Pending", "nominatedNodeName": nominated}
 
-    seen = watched_pod(orjson.dumps(found), VOCABULARIES)
+    seen = as_watched(found)
 
     assert (seen.uid, seen.priority, seen.created) == ("u", 7, "2026-11-21T12:00:00Z")
     assert (seen.node, seen.nominated) == (node_name, nominated)
@@ -75,7 +83,7 @@ def test_our_own_hints_are_known(hint: str, *, hinted: bool) -> None:
     found["metadata"] |= {"uid": "u", "annotations": {"vgpu-admission.io/hint": hint}}
     found["status"] = {"nominatedNodeName": "a"}
 
-    assert watched_pod(orjson.dumps(found), VOCABULARIES).hinted is hinted
+    assert as_watched(found).hinted is hinted
 
 
 @pytest.mark.parametrize(
@@ -91,6 +99,6 @@ def test_when_a_deleted_pod_leaves(written: str | None, leaves: datetime | None)
     """A grace is a tenant's word, and may be longer than there are years to write; it is read."""
     found = received(pod()) | {"metadata": {"uid": "u", "deletionTimestamp": written}}
 
-    seen = watched_pod(orjson.dumps(found), VOCABULARIES)
+    seen = as_watched(found)
 
     assert (seen.deleting, seen.deadline) == (written is not None, leaves)
