@@ -22,7 +22,7 @@ import orjson
 
 from benchmarks.hostile_board import worst_boards
 from benchmarks.hostile_doors import breaches
-from benchmarks.hostile_pending import pending_mib
+from benchmarks.hostile_pending import pending_growth
 from benchmarks.hostile_reviews import WORKLOADS, hostile_reviews
 from benchmarks.hostile_site import HOST, HostileSite, hostile_site
 from benchmarks.report import Bar, conclude, p99, parser, table
@@ -184,12 +184,13 @@ def main(arguments: Sequence[str]) -> int:
     if besieged.failures:
         raise RuntimeError(f"honest reviews failed: {besieged.failures[:5]}")
     costs, boards, opened = review_costs(), worst_boards(), breaches()
-    growth = asyncio.run(pending_mib(options.pods))
+    growth = asyncio.run(pending_growth(options.pods))
     print(_render(costs, boards, opened))
     figures = {
         "attacks": besieged.attacks,
         "honest_reviews": len(besieged.waits),
         "honest_max_ms": max(besieged.waits),
+        "first_pending_mib": growth.first_mib,
         "reviews_ms": costs,
         "boards_ms": boards,
         "breaches": opened,
@@ -201,7 +202,7 @@ def main(arguments: Sequence[str]) -> int:
         Bar(name="worst_board_ms", value=max(boards.values()), limit=50, at_most=True),
         Bar(
             name="pending_mib_per_1000",
-            value=growth * 1000 / options.pods,
+            value=growth.more_mib * 1000 / options.pods,
             limit=8,
             at_most=True,
         ),

@@ -2,6 +2,7 @@
 
 import asyncio
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,7 +10,8 @@ from benchmarks.hostile_site import HostileSite, hostile_site
 from tests.fakes.api_objects import parsed
 
 Json = dict[str, Any]
-PODS: Final = 1000
+FIRST: Final = 200  # pods, after which buffers are as large as they get
+COLLECTION: Final = parsed("/api/v1/namespaces/team-a/pods")
 SIZE: Final = 1_400_000  # bytes of each
 NOISE: Final = 0.5  # MiB that are no growth
 SETTLED: Final = 3.0  # seconds without growth, after which nothing more is being read
@@ -34,15 +36,25 @@ def _pod(number: int) -> Json:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-async def pending_mib(pods: int = PODS) -> float:
-    """Return by how much a running replica grows with so many *pods*."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingGrowth:
+    """By how many MiB a replica grew: with the first such pods, for buffers, and with more."""
+
+    first_mib: float
+    more_mib: float
+
+
+async def pending_growth(pods: int) -> PendingGrowth:
+    """Let a running replica learn of some pods, and then of so many *pods* more."""
     with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
         async with hostile_site(Path(folder), "--extender=127.0.0.1:0") as site:
-            before = await _settled(site)
-            for number in range(pods):
-                site.server.objects.create(parsed("/api/v1/namespaces/team-a/pods"), _pod(number))
-                await asyncio.sleep(0.01)  # so that a watch can be told in between
-            return await _settled(site) - before
+            sizes = [await _settled(site)]
+            for numbers in (range(FIRST), range(FIRST, FIRST + pods)):
+                for number in numbers:
+                    site.server.objects.create(COLLECTION, _pod(number))
+                    await asyncio.sleep(0.01)  # so that a watch can be told in between
+                sizes.append(await _settled(site))
+    return PendingGrowth(first_mib=sizes[1] - sizes[0], more_mib=sizes[2] - sizes[1])
 
 
 async def _settled(site: HostileSite) -> float:

@@ -63,3 +63,36 @@ def test_without_the_secret_nothing_is_read(hook: str) -> None:
 
     assert unread == [404] * len(wrong)
     assert known == 400
+
+
+async def lines_until_closed(port: int, path: str) -> bytes:
+    """Return all that is said on a connection, which the other side ends."""
+    async with connected(port) as (reader, writer):
+        writer.write(f"POST {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+        return await asyncio.wait_for(reader.read(), 5)
+
+
+async def statuses(port: int, path: str, times: int) -> list[int]:
+    """Return the statuses of several answers on one connection."""
+    found = []
+    async with connected(port) as (reader, writer):
+        for _ in range(times):
+            writer.write(f"POST {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+            found.append((await asyncio.wait_for(answered(reader), 5))[0])
+    return found
+
+
+def test_strangers_keep_no_connection() -> None:
+    """Else they took the places of API servers, whose connections stay for hours."""
+
+    async def scenario() -> tuple[bytes, list[int]]:
+        async with ApiServer() as server:
+            cluster(server, "u")
+            async with replica(server, SECRET) as ports:
+                stranger = await lines_until_closed(ports.admission, "/mutate/pods")
+                return stranger, await statuses(ports.admission, f"/mutate/pods/{SECRET}", 2)
+
+    stranger, known = asyncio.run(scenario())
+
+    assert stranger.startswith(b"HTTP/1.1 404")
+    assert known == [400, 400]
