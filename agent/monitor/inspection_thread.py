@@ -2,49 +2,47 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from threading import Lock
-from typing import Final
 
 from agent.driver.driver import Device, Process
-from agent.monitor.measurement import RegionCount, container_of
-from agent.monitor.violation import (
-    LocalPod,
-    LocatedProcess,
-    Shares,
-    Violation,
-    ViolationKind,
-    by_pod,
+from agent.monitor.attribution import (
+    ContainerKey,
+    DriverUse,
+    NodePids,
+    OpenRegion,
+    RegionView,
+    by_container,
+    counted_memory,
+    uncounted_processes,
 )
+from agent.monitor.measurement import RegionCount, container_of
+from agent.monitor.region_facts import RegionFacts, region_facts
+from agent.monitor.region_violations import (
+    limits_note,
+    numbering_violation,
+    other_regions_note,
+    region_violation,
+    uncounted_violation,
+)
+from agent.monitor.repair_thread import RegionRepair, RegionRepairer, WalkBudget
+from agent.monitor.violation import LocalPod, LocatedProcess, Shares, Violation, by_pod
 from agent.node.process_files import Processes, Resident
-from agent.region.decode import Region, RegionSlot, Unreadable, totals
+from agent.region.decode import Region, RegionSlot, Unreadable
 from agent.region.feedback import (
     BLOCKED,
     RELEASED,
+    ComputeActivity,
     RegionFlags,
     SharingContainer,
     flags_by_container,
 )
-from agent.region.region_files import FILE, RegionFiles, RegionReading, limits_of
-from agent.region.seed import (
-    Limit,
-    Write,
-    fallback_writes,
-    flag_writes,
-    limit_corrections,
-    node_pid_writes,
-)
+from agent.region.region_files import FILE, RegionFiles, limits_of
+from agent.region.repair import RepairKind
+from agent.region.seed import Write, flag_writes, node_pid_writes
 from agent.share import Share
-
-# Pause after a walk of all processes, in lengths of the walk. Its length is processor time: on a
-# busy node the walk itself waits, and a container's compute limit waits for the walk.
-CENSUS_PAUSE_FACTOR: Final = 100.0
-MOST_CLOCK_SKEW: Final = 60  # seconds that the time of a last kernel may lie ahead
-REGION_MOUNT: Final = "/tmp/vgpu"  # the region directory as containers see it
-_MIB: Final = 1024 * 1024
-NodePids = Mapping[int, int]  # pids on the node by pids in the container, of one container
-ContainerKey = tuple[str, str]  # a pod's uid and a container's name
+from allocator.catalog.injection import REGION_PATH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +52,7 @@ class InspectedNode:
     devices: tuple[Device, ...]
     shares: tuple[Share, ...]  # what the ledger promises here
     pods: Mapping[str, LocalPod]  # by uid
+    answered: frozenset[str] = frozenset()  # the GPUs whose processes are known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,29 +64,18 @@ class InspectionResult:
     violations: tuple[Violation, ...]
     held_back: frozenset[ContainerKey]  # their launches wait for one of higher priority
     faults: int  # implausible values, and unreadable regions
+    repairs: tuple[RegionRepair, ...]
+    counted: Mapping[int, int]  # bytes that regions count of a process, by its pid on the node
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _OpenRegion:
-    """A region that was read."""
+@dataclass(frozen=True, slots=True)
+class _FoundRegions:
+    """The regions of all containers, and what was amiss with their files."""
 
-    key: str  # unique on this node
-    container: ContainerKey
-    share: Share
-    limits: tuple[Limit, ...]  # as promised
-    reading: RegionReading
-    region: Region
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RegionFacts:
-    """What was derived from a region; kept while the region and the basis are the same."""
-
-    region: Region
-    basis: tuple[tuple[Limit, ...], frozenset[int], tuple[Device, ...]]  # the other inputs
-    corrections: tuple[Write, ...]  # of changed limits
-    fallbacks: tuple[Write, ...]  # of the limits of devices that were not promised
-    count: RegionCount
+    opened: list[OpenRegion] = field(default_factory=list)
+    unreadable: list[Violation] = field(default_factory=list)
+    misplaced: list[Violation] = field(default_factory=list)  # they were deleted or replaced
+    repairs: list[RegionRepair] = field(default_factory=list)
 
 
 class Inspector:
@@ -109,12 +97,13 @@ class Inspector:
         self._regions = regions
         self._processes = processes
         self._now = now
-        self._ticks = ticks
-        self._cpu_seconds = cpu_seconds
         self._lock = Lock()
-        self._next_census_at = 0.0
+        self._budget = WalkBudget(ticks, cpu_seconds)
+        self._repairer = RegionRepairer(regions, processes, ticks=ticks, cpu_seconds=cpu_seconds)
+        self._activity = ComputeActivity()
         self._ended: frozenset[tuple[str, int, int]] = frozenset()
-        self._facts: dict[str, _RegionFacts] = {}
+        self._facts: dict[str, RegionFacts] = {}
+        self._uncounted: frozenset[int] = frozenset()  # pids at the last look
 
     def inspect(self, processes: Sequence[Process], node: InspectedNode) -> InspectionResult:
         """Compare *processes* on GPUs with all regions, and correct the regions."""
@@ -123,47 +112,95 @@ class Inspector:
 
     def _inspect(self, processes: Sequence[Process], node: InspectedNode) -> InspectionResult:
         located, node_pids = self._locate_processes(processes, node)
-        open_regions, violations = self._open_regions(node)
-        unreadable = len(violations)
-        self._find_unknown_processes(open_regions, node, node_pids)
-        live_slots = {
-            opened.key: self._live_slots(opened, node_pids[opened.container])
-            for opened in open_regions
+        found = self._open_regions(node)
+        self._find_unknown_processes(found.opened, node, node_pids)
+        uses = _driver_uses(located, node)
+        views = {
+            opened.key: RegionView(
+                opened=opened,
+                live=self._live_slots(opened, node_pids[opened.container]),
+                node_pids=node_pids[opened.container],
+                use=uses.get(opened.container, DriverUse((), node.answered)),
+            )
+            for opened in found.opened
         }
-        self._facts = {
-            opened.key: self._region_facts(opened, live_slots[opened.key], node.devices)
-            for opened in open_regions
-        }
-        sharing = {
-            opened.key: _sharing_container(opened, live=bool(live_slots[opened.key]))
-            for opened in open_regions
-        }
-        flags = flags_by_container(sharing, now=self._now())
-        for opened in open_regions:
-            facts = self._facts[opened.key]
-            corrections = facts.corrections
-            pid_writes = node_pid_writes(opened.region, node_pids[opened.container])
-            writes = (*corrections, *facts.fallbacks, *pid_writes)
-            self._write(opened, writes, flags[opened.key])
-            if corrections:
-                text = "were changed and have been restored"
-                violations.append(_violation(opened.share, node, text))
+        repaired = self._repairer.repair(tuple(views.values()), node.devices)
+        self._facts = region_facts(views, self._facts, devices=node.devices, now=self._now())
+        held_back = self._write_regions(views)
         counts = tuple(facts.count for facts in self._facts.values())
         corrupt = sum(total.corrupt for count in counts for total in count.totals.values())
         return InspectionResult(
             processes=located,
             counts=counts,
-            violations=tuple(violations),
-            held_back=frozenset(
-                opened.container for opened in open_regions if flags[opened.key].recent == BLOCKED
+            violations=(
+                *found.unreadable,
+                *found.misplaced,
+                *self._region_violations(views, node.pods),
+                *self._uncounted_violations(views, node.pods),
             ),
-            faults=unreadable + corrupt,
+            held_back=held_back,
+            faults=len(found.unreadable) + corrupt,
+            repairs=(*found.repairs, *repaired),
+            counted=counted_memory(views.values()),
         )
+
+    def _write_regions(self, views: Mapping[str, RegionView]) -> frozenset[ContainerKey]:
+        """Correct and steer all regions; return the containers whose launches wait now."""
+        sharing = {key: _sharing_container(view) for key, view in views.items()}
+        self._activity, active = self._activity.advance(sharing, self._now())
+        flags = flags_by_container(sharing, active)
+        for key, view in views.items():
+            corrections = self._facts[key].corrections
+            pid_writes = node_pid_writes(view.opened.region, view.node_pids)
+            self._write(view.opened, (*corrections, *pid_writes), flags[key])
+        return frozenset(
+            view.opened.container for key, view in views.items() if flags[key].recent == BLOCKED
+        )
+
+    def _region_violations(
+        self, views: Mapping[str, RegionView], pods: Mapping[str, LocalPod]
+    ) -> Iterator[Violation]:
+        """Yield what is wrong in regions that can be read, the more telling later."""
+        for key, view in views.items():
+            facts = self._facts[key]
+            if facts.tampered:
+                note = limits_note("were changed and have been restored")
+                yield region_violation(view.opened.share, pods, note)
+            if facts.moved:
+                gpus = frozenset(facts.moved.values())
+                yield numbering_violation(view.opened, pods, gpus)
+        for of_container in by_container(views.values()).values():
+            if any(view.live and view.opened.reading.name != FILE for view in of_container):
+                opened = [view.opened for view in of_container]
+                yield region_violation(opened[0].share, pods, other_regions_note(opened))
+
+    def _uncounted_violations(
+        self, views: Mapping[str, RegionView], pods: Mapping[str, LocalPod]
+    ) -> list[Violation]:
+        """Return the containers with processes that no region counts, at two looks in a row.
+
+        The driver's picture is a little older than the regions, so a process that is about to begin
+        or to end may be in one of the two only.
+        """
+        missing = {
+            key: uncounted_processes(of_container)
+            for key, of_container in by_container(views.values()).items()
+        }
+        before = self._uncounted
+        self._uncounted = frozenset(p.pid for of_key in missing.values() for p in of_key)
+        lasting = {
+            key: tuple(p for p in of_key if p.pid in before) for key, of_key in missing.items()
+        }
+        return [
+            uncounted_violation(view.opened, pods, lasting[view.opened.container])
+            for view in views.values()
+            if lasting[view.opened.container] and view.opened.reading.name == FILE
+        ]
 
     def release(self, node: InspectedNode) -> None:
         """Let all held-back containers launch kernels, because this agent is about to stop."""
         with self._lock:
-            for opened in self._open_regions(node)[0]:
+            for opened in self._open_regions(node).opened:
                 region = opened.region
                 if region.recent_kernel < RELEASED:
                     released = RegionFlags(switch=region.utilization_switch, recent=RELEASED)
@@ -182,18 +219,22 @@ class Inspector:
         located = ((process, residents[process.pid]) for process in processes)
         return tuple(LocatedProcess(p, r.cgroup) for p, r in located if r is not None), node_pids
 
-    def _open_regions(self, node: InspectedNode) -> tuple[list[_OpenRegion], list[Violation]]:
-        """Read all regions; a region of the agent that is unreadable is a violation."""
-        open_regions, violations = [], []
+    def _open_regions(self, node: InspectedNode) -> _FoundRegions:
+        """Put back and read all regions; one of the agent that is unreadable is a violation."""
+        found = _FoundRegions()
         for share in node.shares:
-            limits = limits_of(share)
+            limits = () if share.library_off else limits_of(share)
             if not limits:
                 continue
             container = share.owner.uid, share.owner.container
+            if what := self._regions.put_back(*container):
+                note = f"region {REGION_PATH} {what}, and is in its place again"
+                found.misplaced.append(region_violation(share, node.pods, note))
+                found.repairs.append(RegionRepair(RepairKind.FILE, share.owner))
             for reading in self._regions.read(*container):
                 match reading.region:
                     case Region() as region:
-                        opened = _OpenRegion(
+                        opened = OpenRegion(
                             key="/".join((*container, reading.name)),
                             container=container,
                             share=share,
@@ -201,15 +242,16 @@ class Inspector:
                             reading=reading,
                             region=region,
                         )
-                        open_regions.append(opened)
+                        found.opened.append(opened)
                     case Unreadable(why=why, missing=missing):
                         if reading.name == FILE and not missing:
-                            violations.append(_violation(share, node, f"cannot be read: {why}"))
-        return open_regions, violations
+                            note = limits_note(f"cannot be read: {why}")
+                            found.unreadable.append(region_violation(share, node.pods, note))
+        return found
 
     def _find_unknown_processes(
         self,
-        open_regions: Sequence[_OpenRegion],
+        open_regions: Sequence[OpenRegion],
         node: InspectedNode,
         node_pids: dict[ContainerKey, dict[int, int]],
     ) -> None:
@@ -220,19 +262,17 @@ class Inspector:
             for slot in opened.region.slots
             if not slot.node_pid and slot.pid not in node_pids[opened.container]
         }
-        if not unknown or self._ticks() < self._next_census_at:
+        if not unknown or not self._budget.allows:
             return
-        began = self._cpu_seconds()
         shares = by_pod(node.shares)
-        for resident in self._processes.pod_processes():
-            _note_process(resident, node.pods, shares, node_pids=node_pids)
+        with self._budget.walk():
+            for resident in self._processes.pod_processes():
+                _note_process(resident, node.pods, shares, node_pids=node_pids)
         self._ended = frozenset(
             key for key, container in unknown.items() if key[2] not in node_pids[container]
         )
-        pause = CENSUS_PAUSE_FACTOR * (self._cpu_seconds() - began)
-        self._next_census_at = self._ticks() + pause
 
-    def _live_slots(self, opened: _OpenRegion, node_pids: NodePids) -> frozenset[int]:
+    def _live_slots(self, opened: OpenRegion, node_pids: NodePids) -> frozenset[int]:
         """Return the indexes of the slots whose processes are alive, or may be."""
         return frozenset(
             slot.index
@@ -249,11 +289,11 @@ class Inspector:
         resident = self._processes.resident(slot.node_pid)
         return resident is not None and resident.cgroup is not None and resident.cgroup.uid == uid
 
-    def _may_be_alive(self, opened: _OpenRegion, slot: RegionSlot) -> bool:
+    def _may_be_alive(self, opened: OpenRegion, slot: RegionSlot) -> bool:
         return (opened.key, slot.index, slot.pid) not in self._ended
 
     def _write(
-        self, opened: _OpenRegion, corrections: Sequence[Write], wanted_flags: RegionFlags
+        self, opened: OpenRegion, corrections: Sequence[Write], wanted_flags: RegionFlags
     ) -> None:
         flags = flag_writes(opened.region, switch=wanted_flags.switch, recent=wanted_flags.recent)
         if corrections or flags:
@@ -261,38 +301,18 @@ class Inspector:
             writes = (*corrections, *flags)
             self._regions.write(uid, container, reading=opened.reading, writes=writes)
 
-    def _region_facts(
-        self, opened: _OpenRegion, live: frozenset[int], devices: tuple[Device, ...]
-    ) -> _RegionFacts:
-        """Return the facts of a region, from the last inspection if nothing changed since."""
-        known = self._facts.get(opened.key)
-        basis = opened.limits, live, devices
-        if known is not None and known.region is opened.region and known.basis == basis:
-            return known
-        return _RegionFacts(
-            region=opened.region,
-            basis=basis,
-            corrections=limit_corrections(opened.region, opened.limits),
-            fallbacks=fallback_writes(opened.region, opened.limits),
-            count=self._region_count(opened, live, devices),
-        )
 
-    def _region_count(
-        self, opened: _OpenRegion, live: Collection[int], devices: Sequence[Device]
-    ) -> RegionCount:
-        promised = {grant.gpu for grant in opened.share.grants}
-        sizes = {d.uuid: d.memory * _MIB for d in devices if d.uuid in promised}
-        uid, container = opened.container
-        last_kernel = opened.region.last_kernel
-        is_plausible = (
-            live and last_kernel is not None and last_kernel <= self._now() + MOST_CLOCK_SKEW
-        )
-        return RegionCount(
-            uid=uid,
-            container=container,
-            totals=totals(opened.region, sizes, lambda slot: slot.index in live),
-            last_kernel=last_kernel if is_plausible else None,
-        )
+def _driver_uses(
+    located: Sequence[LocatedProcess], node: InspectedNode
+) -> dict[ContainerKey, DriverUse]:
+    """Return what the driver sees, by container."""
+    processes: dict[ContainerKey, list[Process]] = defaultdict(list)
+    shares = by_pod(node.shares)
+    for one in located:
+        name = None if one.cgroup is None else container_of(one.cgroup, node.pods, shares)
+        if one.cgroup is not None and name is not None:
+            processes[one.cgroup.uid, name].append(one.process)
+    return {key: DriverUse(tuple(of_key), node.answered) for key, of_key in processes.items()}
 
 
 def _note_process(
@@ -312,20 +332,12 @@ def _note_process(
         node_pids[cgroup.uid, container].setdefault(resident.inner_pid, resident.pid)
 
 
-def _sharing_container(opened: _OpenRegion, *, live: bool) -> SharingContainer:
-    gpus = frozenset(grant.gpu for grant in opened.share.grants)
+def _sharing_container(view: RegionView) -> SharingContainer:
+    opened = view.opened
     return SharingContainer(
-        gpus=gpus, priority=opened.share.priority, region=opened.region, live=live
-    )
-
-
-def _violation(share: Share, node: InspectedNode, text: str) -> Violation:
-    owner = share.owner
-    ledger_pod = LocalPod(uid=owner.uid, namespace=owner.namespace, name=owner.pod)
-    return Violation(
-        kind=ViolationKind.LIMITS,
-        pod=node.pods.get(owner.uid, ledger_pod),
-        container=owner.container,
-        gpu=share.grants[0].gpu,
-        note=f"its limits in {REGION_MOUNT}/{FILE} {text}",
+        gpus=opened.gpus,
+        priority=opened.share.priority,
+        region=opened.region,
+        live=bool(view.live),
+        utilization=view.use.utilization(opened.gpus),
     )

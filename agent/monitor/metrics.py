@@ -21,6 +21,7 @@ from agent.mig.progress import Outcome
 from agent.monitor.metric_names import OLD, OURS, MetricFamily
 from agent.monitor.samples import MetricSample, MonitorSnapshot, samples
 from agent.monitor.violation import ViolationKind
+from agent.region.repair import RepairKind
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 MOST_SAMPLES: Final = 10_000  # samples of one scrape
@@ -88,8 +89,16 @@ class AgentMetrics:
             ["outcome"],
             registry=self._registry,
         )
+        self._repairs = Counter(
+            "vgpu_region_repairs",
+            "Repairs of shared regions that killed processes or tenants left broken.",
+            ["kind"],
+            registry=self._registry,
+        )
         for kind in ViolationKind:
             self._violations.labels(kind)
+        for repair in RepairKind:
+            self._repairs.labels(repair)
         for outcome in Outcome:
             self._reconfigurations.labels(outcome)
         _register_hung_seconds(self._registry, hung)
@@ -98,6 +107,10 @@ class AgentMetrics:
     def count_violation(self, kind: ViolationKind) -> None:
         """Count a violation that began."""
         self._violations.labels(kind).inc()
+
+    def count_repair(self, kind: RepairKind) -> None:
+        """Count a repair of a region."""
+        self._repairs.labels(kind).inc()
 
     def count_eviction(self) -> None:
         """Count a pod whose eviction was requested."""

@@ -18,8 +18,10 @@ from agent.driver.driver_thread import DriverThread
 from agent.monitor.drift import HardwareDrift, LastingDrift, drifts
 from agent.monitor.inspection_thread import InspectedNode, InspectionResult, Inspector
 from agent.monitor.measurement import measure_shares
+from agent.monitor.repair_thread import RegionRepair
 from agent.monitor.samples import MonitorSnapshot
 from agent.monitor.violation import (
+    OF_REGIONS,
     LocalPod,
     ObservedUse,
     Violation,
@@ -33,6 +35,7 @@ from agent.monitor.violation import (
     violations,
 )
 from agent.region.region_files import RegionFiles, limits_of
+from agent.region.repair import RepairKind
 from agent.share import Share
 from allocator.config.settings import Enforcement
 from allocator.model.units import MiB
@@ -44,6 +47,9 @@ CONFIRM_INTERVAL: Final = 0.4  # seconds to the cycle that confirms a violation 
 GPU_TIMEOUT: Final = 5.0  # seconds that the driver has to answer for one GPU
 EVICTION_INTERVAL: Final = 10.0  # seconds between attempts to evict one pod
 EVICTION_TIMEOUT: Final = 1.0  # seconds that a cycle waits for the API server
+# Seconds for which further repairs of one kind in a container are only counted: a tenant can break
+# its region at every look.
+REPAIR_INTERVAL: Final = 600.0
 SWEEP_INTERVAL: Final = 30.0  # seconds between searches for regions of ended pods
 log = structlog.get_logger(__name__)
 
@@ -89,6 +95,9 @@ class MonitorEvents(Protocol):
     def record_violation(self, violation: Violation) -> None:
         """Report a violation that began."""
 
+    def record_repair(self, repair: RegionRepair) -> None:
+        """Report that a region was repaired."""
+
     def record_drift(self, drift: HardwareDrift) -> None:
         """Report a difference that has lasted."""
 
@@ -98,6 +107,9 @@ class MonitorCounters(Protocol):
 
     def count_violation(self, kind: ViolationKind) -> None:
         """Count a violation that began."""
+
+    def count_repair(self, kind: RepairKind) -> None:
+        """Count a repair of a region."""
 
     def count_eviction(self) -> None:
         """Count a pod whose eviction was requested."""
@@ -141,6 +153,7 @@ class Monitor:
         self._ongoing: tuple[Violation, ...] = ()
         self._lasting_drift = LastingDrift()
         self._eviction_requested_at: dict[str, float] = {}
+        self._repairs_told_at: dict[tuple[RepairKind, str, str], float] = {}
         self._swept_at: float | None = None
         self.snapshot: MonitorSnapshot | None = None
         self.on_snapshot: Callable[[], None] = lambda: None
@@ -177,8 +190,13 @@ class Monitor:
         if devices is None or shares is None:
             self.snapshot = None
             return False
-        node = InspectedNode(devices=devices, shares=shares, pods=source.pods())
         host = await self._driver_view(devices)
+        node = InspectedNode(
+            devices=devices,
+            shares=shares,
+            pods=source.pods(),
+            answered=frozenset(host.processes),
+        )
         processes = [process for of_gpu in host.processes.values() for process in of_gpu]
         inspection_result = await asyncio.to_thread(
             self._services.inspector.inspect, processes, node
@@ -189,12 +207,14 @@ class Monitor:
             pods=node.pods,
             instances=source.instances(),
             unpromised=source.unpromised_memory(),
+            counted=inspection_result.counted,
         )
         self.snapshot = self._take_snapshot(
             observed, node, host, inspection_result=inspection_result
         )
         self.on_snapshot()
         self._report_drift(self.snapshot.drifts)
+        self._report_repairs(inspection_result.repairs)
         unconfirmed = await self._report_violations(self.snapshot.violations, host.processes.keys())
         await self._sweep(shares, {uid for uid, _ in observed.unpromised})
         return unconfirmed
@@ -235,7 +255,7 @@ class Monitor:
         source, answered = self._services.source, driver_view.processes.keys()
         # A violation lasts while the driver does not answer for its GPU.
         unconfirmed = (
-            v for v in self._ongoing if v.gpu not in answered and v.kind is not ViolationKind.LIMITS
+            v for v in self._ongoing if v.gpu not in answered and v.kind not in OF_REGIONS
         )
         ongoing = unique_violations(
             (*violations(observed), *unconfirmed, *inspection_result.violations)
@@ -279,6 +299,22 @@ class Monitor:
         for drift in to_report:
             self._services.events.record_drift(drift)
             log.warning("drift found", gpu=drift.gpu, what=drift.what)
+
+    def _report_repairs(self, region_repairs: Sequence[RegionRepair]) -> None:
+        """Count every repair, and tell one of each kind and container at intervals."""
+        now = self._services.clock.monotonic()
+        self._repairs_told_at = {
+            key: at for key, at in self._repairs_told_at.items() if now - at < REPAIR_INTERVAL
+        }
+        for repair in region_repairs:
+            self._services.counters.count_repair(repair.kind)
+            key = repair.kind, repair.owner.uid, repair.owner.container
+            # That the file itself was put back is told as a violation.
+            if repair.kind is not RepairKind.FILE and key not in self._repairs_told_at:
+                self._repairs_told_at[key] = now
+                self._services.events.record_repair(repair)
+                who = f"{repair.owner.namespace}/{repair.owner.pod}"
+                log.warning("region repaired", kind=str(repair.kind), pod=who)
 
     async def _report_violations(
         self, ongoing: Sequence[Violation], answered: Collection[str]

@@ -24,6 +24,7 @@ from allocator.model.units import NO_MEMORY, MiB
 CONTEXT_ALLOWANCE: Final = MiB(512)  # for one process
 MOST_CONTEXTS: Final = 4  # processes beyond these add no allowance
 MOST_PIDS_NAMED: Final = 4  # processes named in a note
+MIB: Final = 1024 * 1024
 SLACK_DIVISOR: Final = 50  # 1/50 of the promised memory is allowed on top
 
 
@@ -33,7 +34,15 @@ class ViolationKind(StrEnum):
     MEMORY = "memory"  # more than it was promised
     DEVICE = "device"  # a GPU or MIG instance that was not promised to it
     UNPROMISED = "unpromised"  # a GPU, though its pod has no entry on this node
-    LIMITS = "limits"  # it changed the limits in its region
+    LIMITS = "limits"  # it changed the limits in its region, or the region
+    UNCOUNTED = "uncounted"  # its process is in no region, so that no limit holds for it
+    NUMBERING = "numbering"  # it uses another GPU than the library counts it on
+
+
+# What shows in regions, or is missing there; it is told, and evicts nobody.
+OF_REGIONS: Final = frozenset(
+    (ViolationKind.LIMITS, ViolationKind.UNCOUNTED, ViolationKind.NUMBERING)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +92,8 @@ class ObservedUse:
     instances: Sequence[Instance] | None = ()  # MIG instances; None: not listed yet
     # memory that the status reports as used without an entry, by pod uid and GPU
     unpromised: Mapping[tuple[str, str], MiB] = field(default_factory=lambda: MappingProxyType({}))
+    # bytes that regions count of a process, by its pid; absent: its container has no region
+    counted: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
 
 
 Shares = Sequence[Share]
@@ -120,16 +131,15 @@ def violations(observed: ObservedUse) -> tuple[Violation, ...]:
     found_violations = []
     for group in _groups(observed, promised):
         if group.pod.uid not in promised:
-            note = f"uses {group.gpu} without an entry: {_pids(group.processes)}"
+            note = f"uses {group.gpu} without an entry: {pids_text(group.processes)}"
             found_violations.append(group.violation(ViolationKind.UNPROMISED, note))
             continue
         forbidden = known - _allowed_instances(group.grants, instances)
         if misplaced := tuple(p for p in group.processes if p.instance in forbidden):
-            note = (
-                f"uses {misplaced[0].instance or group.gpu}, not in its entry: {_pids(misplaced)}"
-            )
+            place = misplaced[0].instance or group.gpu
+            note = f"uses {place}, not in its entry: {pids_text(misplaced)}"
             found_violations.append(group.violation(ViolationKind.DEVICE, note))
-        elif note := _memory_excess(group):
+        elif note := _memory_excess(group, observed.counted):
             found_violations.append(group.violation(ViolationKind.MEMORY, note))
     return tuple(found_violations)
 
@@ -171,13 +181,22 @@ def _allowed_instances(
     return frozenset(allowed | {None}) if grants else frozenset()
 
 
-def _memory_excess(group: _Group) -> str:
-    """Return a note on memory above the limit, or nothing; the hardware limits MIG instances."""
+def _memory_excess(group: _Group, counted: Mapping[int, int]) -> str:
+    """Return a note on memory above the limit, or nothing; the hardware limits MIG instances.
+
+    It names the processes that the library does not count as they are: they escaped its limit.
+    """
     soft = [grant.memory for grant in group.grants if grant.mode is not Mode.MIG]
     promised, used = sum(soft), _used_memory(group.processes)
     if not soft or used <= _allowed_memory(promised, group.processes):
         return ""
-    return f"uses {used} of {promised} MiB on {group.gpu}: {_pids(group.processes)}"
+    uncounted = tuple(
+        p
+        for p in group.processes
+        if p.pid in counted and (p.memory or 0) > counted[p.pid] // MIB + CONTEXT_ALLOWANCE
+    )
+    escaped = f"; the library does not count all of {pids_text(uncounted)}" if uncounted else ""
+    return f"uses {used} of {promised} MiB on {group.gpu}: {pids_text(group.processes)}{escaped}"
 
 
 def _used_memory(processes: Iterable[Process]) -> int:
@@ -190,7 +209,8 @@ def _allowed_memory(promised: int, processes: Collection[Process]) -> int:
     return promised + promised // SLACK_DIVISOR + CONTEXT_ALLOWANCE * contexts
 
 
-def _pids(processes: Sequence[Process]) -> str:
+def pids_text(processes: Sequence[Process]) -> str:
+    """Return the pids of *processes* on the node, the first few by number."""
     numbers = [str(process.pid) for process in processes]
     shown = (
         numbers
@@ -263,5 +283,9 @@ def violation_changes(
 
 
 def evicts(violation: Violation) -> bool:
-    """Say whether a pod may be evicted for *violation*; changed limits are only restored."""
-    return violation.kind is not ViolationKind.LIMITS and not violation.pod.exempt
+    """Say whether a pod may be evicted for *violation*.
+
+    Only use that the driver sees evicts. What is wrong in a region is restored, and what the
+    library counts is evidence against nobody.
+    """
+    return violation.kind not in OF_REGIONS and not violation.pod.exempt

@@ -7,6 +7,7 @@ values are left out and counted, and a region of unknown layout is ``Unreadable`
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from agent.region.layout import (
@@ -22,6 +23,7 @@ from agent.region.layout import (
     Layout,
     Tail,
 )
+from agent.region.locks import RegionLocks, SemaphoreWords, locks_of
 
 IDENTIFYING_BYTES: Final = 12  # bytes from which, with the size, the layout is known
 # Slots that are read: more contexts than fit on a GPU, and few enough that a tenant who fills
@@ -34,6 +36,7 @@ _U64: Final = struct.Struct("<Q")
 _I32: Final = struct.Struct("<i")
 # context, module, data, offset and total, in bytes (device_memory_t of hami-core)
 _USED: Final = struct.Struct("<5Q")
+_FREE: Final = RegionLocks(slots=SemaphoreWords(1, 0), owner=0, startup=SemaphoreWords(1, 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,15 @@ class Region:
     recent_kernel: int
     priority: int
     last_kernel: int | None  # Unix seconds; None: unknown
+    locks: RegionLocks = _FREE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionReading:
+    """One file of a container's directory, and its content."""
+
+    name: str
+    region: Region | Unreadable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +149,12 @@ def region_of(layout: Layout, windows: RegionBytes) -> Region | Unreadable:
         recent_kernel=tail.recent_kernel,
         priority=tail.priority,
         last_kernel=_last_kernel(layout, windows.tail),
+        locks=locks_of(
+            layout,
+            header=windows.header,
+            slots=windows.slots[: taken * layout.slot.size],
+            tail=windows.tail,
+        ),
     )
 
 
@@ -204,19 +222,27 @@ class GpuTotals:
 
 
 def totals(
-    region: Region, sizes: Mapping[str, int], is_alive: Callable[[RegionSlot], bool]
+    region: Region,
+    sizes: Mapping[str, int],
+    is_alive: Callable[[RegionSlot], bool],
+    *,
+    moved: Mapping[int, str] = MappingProxyType({}),
 ) -> dict[str, GpuTotals]:
     """Return by GPU the sum of what live processes use; *sizes* are the GPUs' bytes.
 
     A library that frees memory twice underflows to nearly 2**64, so a value larger than the GPU
-    counts as 0. A name that is not in *sizes*, or occurs again, is not believed.
+    counts as 0. A name that is not in *sizes*, or occurs again, is not believed. What a slot in
+    *moved* uses of any GPU counts for the one that is named there.
     """
     slots = [slot for slot in region.slots if is_alive(slot)]
-    totals_by_gpu: dict[str, GpuTotals] = {}
+    uses: dict[str, list[DeviceUse]] = {}
     for device, uuid in enumerate(region.uuids):
-        if uuid is not None and uuid in sizes and uuid not in totals_by_gpu:
-            totals_by_gpu[uuid] = _total([slot.uses[device] for slot in slots], sizes[uuid])
-    return totals_by_gpu
+        if uuid is not None and uuid in sizes and uuid not in uses:
+            uses[uuid] = [slot.uses[device] for slot in slots if slot.index not in moved]
+    for slot in slots:
+        if (gpu := moved.get(slot.index)) in uses:
+            uses[gpu].extend(use for use in slot.uses if use.total)
+    return {uuid: _total(of_gpu, sizes[uuid]) for uuid, of_gpu in uses.items()}
 
 
 def _total(uses: Sequence[DeviceUse], size: int) -> GpuTotals:

@@ -6,8 +6,9 @@ container without competitors may use the whole GPU.
 """
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 from agent.region.decode import Region
@@ -17,9 +18,7 @@ from allocator.model.request import Priority
 BLOCKED: Final = -1
 RELEASED: Final = 0
 LIMITS_OFF: Final = 0
-# Seconds after its last kernel that a container counts as active. The library notes the time once
-# a second, and for containers without a compute limit nothing but the time.
-ACTIVE_SECONDS: Final = 5
+ACTIVE_SECONDS: Final = 5  # seconds after it was last seen computing that a container is active
 # Layouts whose library reads the switch at every launch. Some versions of the later ones read it
 # once, when a process starts, so that one that starts alone would never be limited again.
 SWITCH_READ_AT_EVERY_LAUNCH: Final = frozenset("ABC")
@@ -33,6 +32,9 @@ class SharingContainer:
     priority: Priority  # as admitted, never as in the region, which the tenant can write
     region: Region
     live: bool  # whether it has a process
+    # Percent of compute that the driver has seen its processes use of these GPUs. None: the driver
+    # does not say of one of them.
+    utilization: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +45,47 @@ class RegionFlags:
     recent: int  # recent kernel
 
 
+@dataclass(frozen=True, slots=True)
+class ComputeActivity:
+    """When each container was last seen computing, in Unix seconds."""
+
+    seen: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+
+    def advance(
+        self, containers: Mapping[str, SharingContainer], now: float
+    ) -> tuple["ComputeActivity", frozenset[str]]:
+        """Return the next state, and the containers that are active at *now*."""
+        seen = {}
+        for key, container in containers.items():
+            computed_at = _computed_at(container, now) or self.seen.get(key)
+            if container.live and computed_at is not None:
+                seen[key] = computed_at
+        active = frozenset(key for key, at in seen.items() if abs(now - at) <= ACTIVE_SECONDS)
+        return ComputeActivity(seen), active
+
+
+def _computed_at(container: SharingContainer, now: float) -> float | None:
+    """Return when a container last computed, as far as a look at *now* tells; ``None``: it did not.
+
+    The library sets the recent kernel at each launch that it limits. Of other launches it notes
+    the time, which it also writes whenever a program attaches to the region, as nvidia-smi does. So
+    the driver's figure decides about them, and the time only where there is no such figure.
+    """
+    if container.region.recent_kernel >= LAUNCHED:
+        return now
+    if container.utilization is not None:
+        return now if container.utilization > 0 else None
+    return container.region.last_kernel
+
+
 def flags_by_container(
-    containers: Mapping[str, SharingContainer], *, now: float
+    containers: Mapping[str, SharingContainer], active_containers: Collection[str]
 ) -> dict[str, RegionFlags]:
-    """Return what to set in the region of each container, at *now* in Unix seconds."""
+    """Return what to set in the region of each container, some of which are active."""
     active = Counter(
         (gpu, container.priority)
-        for container in containers.values()
-        if _is_active(container, now)
+        for key, container in containers.items()
+        if key in active_containers
         for gpu in container.gpus
     )
     first_priority = {
@@ -69,13 +104,6 @@ def flags_by_container(
             recent=BLOCKED if held_back else _next_recent_kernel(container.region),
         )
     return flags
-
-
-def _is_active(container: SharingContainer, now: float) -> bool:
-    """Say whether a container launched a kernel recently; a future time is not believed."""
-    last = container.region.last_kernel
-    launched = last is not None and -ACTIVE_SECONDS <= now - last <= ACTIVE_SECONDS
-    return container.live and (launched or container.region.recent_kernel >= LAUNCHED)
 
 
 def _next_recent_kernel(region: Region) -> int:

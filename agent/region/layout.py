@@ -22,6 +22,7 @@ OWN_PID_AT: Final = 0  # i32: the pid in the container
 NODE_PID_AT: Final = 4  # i32: the pid on the node
 # Offset in one device's utilization record: u64 dec_util, enc_util, sm_util (device_util_t there).
 SM_UTIL_AT: Final = 16
+TOTAL_AT: Final = 32  # u64 in one device's record of memory (device_memory_t there)
 RUNNING: Final = 1  # status of a slot whose process is not suspended
 
 
@@ -44,6 +45,7 @@ class ProcessSlot:
     utilization: int | None  # array by device: three u64, see SM_UTIL_AT; None: there is none
     utilization_stride: int = 48
     status: int  # i32
+    lock: int | None = None  # u64, odd while ``used`` is being changed; None: there is none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +55,8 @@ class Layout:
     name: str
     size: int  # of the file: one byte more than the region
     version: tuple[int, int] | None  # None: the generation has no version words
-    semaphores: tuple[int, ...]
+    owner: int  # u64: pid in the container of who holds the first semaphore
+    semaphores: tuple[int, ...]  # of the list of slots, and of starting processes
     device_count: int  # u64
     uuids: int  # array of MOST_DEVICES names of UUID_SIZE bytes
     memory_limits: int  # array of MOST_DEVICES u64, bytes
@@ -91,6 +94,7 @@ _LAYOUT_A: Final = Layout(
     name="A",
     size=804681,
     version=None,
+    owner=8,
     semaphores=(16,),
     device_count=48,
     uuids=56,
@@ -115,6 +119,7 @@ _LAYOUT_C: Final = Layout(
     name="C",
     size=2008953,
     version=(1, 1),
+    owner=16,
     semaphores=(24,),
     device_count=56,
     uuids=64,
@@ -129,18 +134,25 @@ _LAYOUT_D: Final = Layout(
     name="D",
     size=2008985,
     version=(1, 1),
+    owner=16,
     semaphores=(24, 56),
     device_count=88,
     uuids=96,
     memory_limits=1632,
     core_limits=1760,
     slots=1888,
-    slot=ProcessSlot(size=1960, used=16, stride=64, utilization=1168, status=1936),
+    slot=ProcessSlot(size=1960, used=16, stride=64, utilization=1168, status=1936, lock=8),
     process_count=2008928,
     last_kernel=2008944,
 )
 # The fields that D inserted are in padding here, so that all offsets are those of C.
-_LAYOUT_E: Final = replace(_LAYOUT_C, name="E", version=(1, 2), semaphores=(24, 2008920))
+_LAYOUT_E: Final = replace(
+    _LAYOUT_C,
+    name="E",
+    version=(1, 2),
+    semaphores=(24, 2008920),
+    slot=replace(_LAYOUT_C.slot, lock=1936),
+)
 LAYOUTS: Final = (_LAYOUT_A, _LAYOUT_B, _LAYOUT_C, _LAYOUT_D, _LAYOUT_E)
 BY_NAME: Final = MappingProxyType({layout.name: layout for layout in LAYOUTS})
 SEEDED: Final = _LAYOUT_E  # the layout of the library that the agent installs

@@ -15,15 +15,18 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Final
 
 import structlog
 
 from agent.node.process_files import Processes, Resident
-from agent.region import safe_files
-from agent.region.decode import Region, Unreadable
+from agent.region import kept_files, safe_files
+from agent.region.decode import RegionReading, Unreadable
 from agent.region.layout import SEEDED, SEMAPHORE_SIZE
 from agent.region.library_files import Absent, Installed, missing_reason
+from agent.region.repair import Repair
+from agent.region.repair_files import mend
 from agent.region.seed import (
     SEMAPHORE,
     Limit,
@@ -48,14 +51,6 @@ _UNFINISHED: Final = ".seed-"
 _DIRECTORY_MODE: Final = 0o755
 _FILE_MODE: Final = 0o666  # containers run as any user, and all of them write
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegionReading:
-    """One file of a container's directory, and its content."""
-
-    name: str
-    region: Region | Unreadable
 
 
 def limits_of(share: Share) -> tuple[Limit, ...]:
@@ -100,6 +95,7 @@ class RegionFiles:
         self._processes = processes
         self._now = now
         self._semaphore_matches = semaphore() == SEMAPHORE
+        self._placing = Lock()  # held while a region is put in its place
         self._live: frozenset[str] = frozenset()
         self._ended: frozenset[str] = frozenset()
         self._directories: dict[tuple[str, str], _Directory] = {}
@@ -133,17 +129,20 @@ class RegionFiles:
         raise NotYetError(f"processes of the previous pod {uid} are still running: pid {pids}")
 
     def _withhold(self, share: Share) -> None:
+        name = _directory_name(share.owner.uid, share.owner.container)
         try:
             with self._container_directory(share) as (directory_fd, base_fd):
+                kept_files.forget(name, base_fd)
                 _remove_regions(directory_fd, base_fd)
                 os.mknod(FILE, stat.S_IFSOCK, dir_fd=directory_fd)
         except OSError as error:
-            where = self._path(share.owner.uid, share.owner.container)
+            where = f"{self._base}/{name}"
             raise NotYetError(f"{where} cannot be prepared: {error.strerror}") from error
 
     def _seed(self, share: Share, *, by_cdi: bool) -> str:
         owner = share.owner
-        path = self._path(owner.uid, owner.container)
+        name = _directory_name(owner.uid, owner.container)
+        path = f"{self._base}/{name}"
         library = self._library
         why = library.why if isinstance(library, Absent) else missing_reason(self._folder, library)
         if why:
@@ -158,7 +157,9 @@ class RegionFiles:
             uid = self._processes.root_id(self._residents_of(owner.uid)) if by_cdi else 0
             with self._container_directory(share) as (directory_fd, base_fd):
                 if not self._repair_live(directory_fd, share):
+                    kept_files.forget(name, base_fd)
                     _replace_region(directory_fd, base_fd, seed=seed, uid=uid)
+                    kept_files.keep(name, directory_fd, base_fd=base_fd)
         except UnlimitedError as error:
             raise NotYetError(
                 f'container "{owner.container}" cannot be limited: {error}'
@@ -184,6 +185,34 @@ class RegionFiles:
             RegionReading(name=name, region=reader.read(f"{path}/{name}"))
             for name, reader in readers.items()
         )
+
+    def put_back(self, uid: str, container: str) -> str:
+        """Put the region that the agent seeded back in its place.
+
+        Return what was wrong, empty if nothing was. What was in its place instead is read as a
+        further region of the container.
+        """
+        try:
+            name = _directory_name(uid, container)
+            if kept_files.is_in_place(self._base, name):
+                return ""
+            with self._placing, self._base_directory() as base_fd:
+                return kept_files.put_back(name, base_fd)
+        except (OSError, NotYetError):
+            return ""
+
+    def repair(
+        self, uid: str, container: str, *, reading: RegionReading, repairs: Sequence[Repair]
+    ) -> tuple[Repair, ...]:
+        """Repair a region that was read; return what was written."""
+        if isinstance(reading.region, Unreadable):
+            return ()
+        try:
+            with safe_files.directory(self._path(uid, container)) as directory_fd:
+                layout = reading.region.layout
+                return mend(reading.name, directory_fd, layout=layout, repairs=repairs)
+        except (OSError, NotYetError):
+            return ()
 
     def write(
         self, uid: str, container: str, *, reading: RegionReading, writes: Sequence[Write]
@@ -235,7 +264,8 @@ class RegionFiles:
         except OSError as error:
             log.warning("region cleanup failed", why=str(error))
             return ()
-        return tuple(sorted(name for name in to_remove if "_" in name))
+        removed = (name for name in to_remove if "_" in name)
+        return tuple(sorted(n for n in removed if not n.endswith(kept_files.KEPT_SUFFIX)))
 
     def _readers_of(self, key: tuple[str, str], path: str) -> Mapping[str, safe_files.RegionReader]:
         """Return readers by the names in a directory, which is listed again where it changed."""
@@ -271,7 +301,7 @@ class RegionFiles:
     def _container_directory(self, share: Share) -> Iterator[tuple[int, int]]:
         """Open a container's directory, which is made where it is missing, and the one it is in."""
         name = _directory_name(share.owner.uid, share.owner.container)
-        with self._base_directory() as base_fd:
+        with self._placing, self._base_directory() as base_fd:
             with suppress(FileExistsError):
                 os.mkdir(name, _DIRECTORY_MODE, dir_fd=base_fd)
             with safe_files.directory(name, at=base_fd) as directory_fd:

@@ -9,7 +9,7 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import islice
 from typing import Final
 
@@ -26,8 +26,10 @@ from agent.region.decode import (
 )
 from agent.region.layout import LAYOUTS, Layout
 from agent.region.seed import Seed, Write
+from allocator.catalog.injection import REGION_FILE
 
 SUFFIX: Final = ".cache"
+MOST_NAMES_OF_REGION: Final = 2  # of the agent's: its own, and one that the agent keeps
 MOST_NAMES: Final = 64  # names looked at in one directory, and
 MOST_OTHER_REGIONS: Final = 2  # further regions read
 _LONGEST_HEADER: Final = max(layout.slots for layout in LAYOUTS)
@@ -37,7 +39,7 @@ _CREATE_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O
 
 
 class RefusedError(OSError):
-    """The name is not that of a regular file with one name."""
+    """The name is not that of a regular file without further names."""
 
 
 @contextmanager
@@ -51,6 +53,11 @@ def directory(path: str, *, at: int | None = None) -> Iterator[int]:
         os.close(fd)
 
 
+def amendable_file(name: str, at: int) -> AbstractContextManager[int]:
+    """Open the region called *name* in directory *at* for reading and writing."""
+    return _regular_file(name, at, _AMEND_FLAGS)
+
+
 @contextmanager
 def _regular_file(name: str, at: int, flags: int) -> Iterator[int]:
     fd = _open_regular(name, at, flags)
@@ -61,21 +68,22 @@ def _regular_file(name: str, at: int, flags: int) -> Iterator[int]:
 
 
 def _open_regular(name: str, at: int | None, flags: int) -> int:
-    """Open a regular file with one name; its type is checked before it is opened for use."""
+    """Open a regular file; its type and names are checked before it is opened for use."""
     handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
     try:
-        _check_regular(os.fstat(handle))
+        _check_regular(name, os.fstat(handle))
         return os.open(f"/proc/self/fd/{handle}", flags)
     finally:
         os.close(handle)
 
 
-def _check_regular(status: os.stat_result) -> None:
-    """Raise RefusedError if it is not a regular file, or has a second name."""
+def _check_regular(name: str, status: os.stat_result) -> None:
+    """Raise RefusedError if it is not a regular file, or has more names than it should."""
     if not stat.S_ISREG(status.st_mode):
         raise RefusedError(f"not a regular file: type {stat.filemode(status.st_mode)[0]!r}")
-    if status.st_nlink != 1:
-        raise RefusedError(f"the file has {status.st_nlink} names, expected 1")
+    most = MOST_NAMES_OF_REGION if name.rpartition("/")[2] == REGION_FILE else 1
+    if not 0 < status.st_nlink <= most:
+        raise RefusedError(f"the file has {status.st_nlink} names, expected at most {most}")
 
 
 def file_names(at: int, *, most: int | None = None) -> tuple[str, ...]:
@@ -105,7 +113,7 @@ class RegionReader:
         """Return the region in the file at *path*; the same object while it does not change."""
         try:
             status = os.stat(path, follow_symlinks=False)  # noqa: PTH116 -- a Path costs more
-            _check_regular(status)
+            _check_regular(path, status)
             if self._fd is None or self._file != (status.st_dev, status.st_ino):
                 self.close()
                 self._fd = _open_regular(path, None, _READ_FLAGS)
@@ -161,7 +169,7 @@ def _read_windows(fd: int, size: int) -> tuple[Layout, RegionBytes] | Unreadable
 def amend(name: str, at: int, *, layout: Layout, writes: Sequence[Write]) -> bool:
     """Write into the region called *name*, if it still is one of *layout*; say whether it was."""
     try:
-        with _regular_file(name, at, _AMEND_FLAGS) as fd:
+        with amendable_file(name, at) as fd:
             if layout_of(os.fstat(fd).st_size, os.pread(fd, IDENTIFYING_BYTES, 0)) is not layout:
                 return False
             for write in writes:

@@ -9,7 +9,9 @@ from agent.deviceplugin.container_edits import ContainerEdits
 from agent.mig.plan import placement_name
 from agent.mig.progress import Outcome
 from agent.monitor.drift import HardwareDrift
+from agent.monitor.repair_thread import RegionRepair
 from agent.monitor.violation import LocalPod, Violation, ViolationKind
+from agent.region.repair import RepairKind
 from agent.share import Owner, Share
 from allocator.catalog.vocabularies import OWN
 from allocator.model.allocation import Grant
@@ -53,7 +55,33 @@ _UNHEALTHY: Final = _EventKind(Severity.WARNING, "GpuUnhealthy", "Check")
 _RECOVERED: Final = _EventKind(Severity.NORMAL, "GpuRecovered", "Check")
 _DRIFT: Final = _EventKind(Severity.WARNING, "VgpuDrift", "Reconcile")
 _BREACHED: Final = _EventKind(Severity.WARNING, "VgpuLimitBreached", "Enforce")
+_MISCOUNTED: Final = _EventKind(Severity.WARNING, "VgpuMiscounted", "Enforce")
+_REPAIRED: Final = _EventKind(Severity.NORMAL, "VgpuRegionRepaired", "Repair")
 _UNPROMISED: Final = _EventKind(Severity.WARNING, "VgpuUnpromisedUse", "Enforce")
+_VIOLATIONS: Final = {
+    ViolationKind.MEMORY: _BREACHED,
+    ViolationKind.LIMITS: _BREACHED,
+    ViolationKind.NUMBERING: _MISCOUNTED,
+    ViolationKind.UNCOUNTED: _MISCOUNTED,
+    ViolationKind.DEVICE: _UNPROMISED,
+    ViolationKind.UNPROMISED: _UNPROMISED,
+}
+_REPAIRS: Final = {
+    RepairKind.STARTUP_LOCK: (
+        "a process was killed at its start and kept the next ones waiting; they go on now"
+    ),
+    RepairKind.SLOT_LOCK: (
+        "a process was killed while it held the list of processes; the next ones go on now"
+    ),
+    RepairKind.COUNTER_LOCK: (
+        "a process was killed while it allocated, and others waited for it; they go on now"
+    ),
+    RepairKind.COUNTER: (
+        "the library counted less than nothing and refused every allocation; the count is what"
+        " the driver sees now"
+    ),
+    RepairKind.FILE: "the region was put back in its place",
+}
 _RECONFIGURATION: Final = {
     Outcome.DONE: _EventKind(Severity.NORMAL, "MigReconfigured", "Reconfigure"),
     Outcome.FAILED: _EventKind(Severity.WARNING, "MigReconfigureFailed", "Reconfigure"),
@@ -101,13 +129,16 @@ class NodeEvents:
 
     def record_violation(self, violation: Violation) -> None:
         """Report a violation on its pod."""
-        kind = (
-            _BREACHED
-            if violation.kind in {ViolationKind.MEMORY, ViolationKind.LIMITS}
-            else _UNPROMISED
-        )
+        kind = _VIOLATIONS[violation.kind]
         subject = f"container {quote(violation.container)} " if violation.container else ""
         self._record(kind, f"{subject}{violation.note}", about=_pod(violation.pod))
+
+    def record_repair(self, repair: RegionRepair) -> None:
+        """Report on its pod that a region was repaired."""
+        container = quote(repair.owner.container)
+        self._record_on_pod(
+            _REPAIRED, repair.owner, f"container {container}: {_REPAIRS[repair.kind]}"
+        )
 
     def record_drift(self, drift: HardwareDrift) -> None:
         """Report a difference from the ledger on the Node."""

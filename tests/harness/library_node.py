@@ -125,7 +125,9 @@ class LibraryNode:
             )
             for each in of
         }
-        node = InspectedNode(devices=self.devices, shares=of, pods=pods)
+        node = InspectedNode(
+            devices=self.devices, shares=of, pods=pods, answered=frozenset(self.uuids)
+        )
         return self.inspector.inspect(self.seen(), node)
 
     def seen(self) -> tuple[Process, ...]:

@@ -55,6 +55,8 @@ class CudaDriver:
         self._uuids = [gpu.uuid.decode() for gpu in gpus]
         self._sizes = [int(gpu.memory) for gpu in gpus]
         self._lock = threading.Lock()
+        self.gives = threading.Event()  # while it is not set, who asks for memory waits
+        self.gives.set()
         # by pid on the node: bytes by the GPU's index
         self._held: dict[int, dict[int, int]] = {}
         self._launched: set[int] = set()
@@ -84,6 +86,7 @@ class CudaDriver:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.gives.set()
         for each in (self._server, *self._connections):
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
@@ -120,6 +123,8 @@ class CudaDriver:
 
     def _answer(self, pid: int, request: tuple[int, int, int]) -> tuple[int, int, int]:
         what, device, amount = request
+        if what == _Call.TAKE:
+            self.gives.wait()
         with self._lock:
             match what:
                 case _Call.COUNT:

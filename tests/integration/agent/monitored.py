@@ -16,6 +16,7 @@ from agent.monitor.inspection_thread import Inspector
 from agent.monitor.monitor_controller import Monitor, MonitorServices
 from agent.monitor.violation import LocalPod, ViolationKind
 from agent.node.process_files import Processes
+from agent.region.repair import RepairKind
 from agent.serve.node_events import NodeEvents
 from agent.share import Share
 from allocator.config.settings import Enforcement
@@ -45,6 +46,7 @@ class MonitoredNode:
     clock: FakeClock = field(default_factory=FakeClock)
     events: list[Event] = field(default_factory=list)
     counted_violations: list[ViolationKind] = field(default_factory=list)
+    counted_repairs: list[RepairKind] = field(default_factory=list)
     evictions: list[str] = field(default_factory=list)
     failures: int = 0
     ahead: float = 0.0  # seconds by which the agent's day is later than the programs'
@@ -149,6 +151,9 @@ class MonitoredNode:
 
     def count_violation(self, kind: ViolationKind) -> None:
         self.counted_violations.append(kind)
+
+    def count_repair(self, kind: RepairKind) -> None:
+        self.counted_repairs.append(kind)
 
     def count_eviction(self) -> None:
         """Be told that somebody was evicted, which ``evictions`` says already."""

@@ -45,6 +45,7 @@ static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
 static int connection = -1;
 static pid_t owner;
 static int gpus = -1;
+static int visible[MOST_GPUS]; /* devices by ordinal */
 static int contexts[MOST_GPUS]; /* retained, by device; a context is a pointer to its element */
 static int *current;
 static struct { uint64_t at; int64_t bytes; int device; } allocations[MOST_ALLOCATIONS];
@@ -64,7 +65,7 @@ static int open_connection(void)
 
 static struct answer ask(int what, int device, int64_t bytes)
 {
-    struct request request = {what, device, bytes};
+    struct request request = {what, device < MOST_GPUS ? visible[device] : device, bytes};
     struct answer answer = {.code = NOT_INITIALIZED};
     pthread_mutex_lock(&one_at_a_time);
     if (owner == getpid() || !open_connection())
@@ -86,7 +87,14 @@ EXPORT int cuInit(unsigned flags)
     struct answer answer = ask(COUNT, 0, 0);
     if (answer.code)
         return (int)answer.code;
-    gpus = (int)answer.first;
+    const char *next = getenv("CUDA_VISIBLE_DEVICES");
+    if (!next || !*next) {
+        for (gpus = 0; gpus < answer.first && gpus < MOST_GPUS; gpus++)
+            visible[gpus] = gpus;
+        return SUCCESS;
+    }
+    for (gpus = 0; next && gpus < MOST_GPUS; next = strchr(next, ','), gpus++)
+        visible[gpus] = atoi(next += *next == ',');
     return SUCCESS;
 }
 

@@ -5,7 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.region.decode import Region
-from agent.region.feedback import RegionFlags, SharingContainer, flags_by_container
+from agent.region.feedback import (
+    ACTIVE_SECONDS,
+    ComputeActivity,
+    RegionFlags,
+    SharingContainer,
+    flags_by_container,
+)
 from agent.region.layout import BY_NAME
 from allocator.model.request import Priority
 
@@ -21,6 +27,7 @@ def sharing_container(  # noqa: PLR0913 -- a row of the table names the one or t
     recent: int = 0,
     layout: str = "C",
     region_priority: int = LOW,
+    utilization: int | None = None,
 ) -> SharingContainer:
     """Return a container on GPUs named by letters; *region_priority* is what its region says."""
     region = Region(
@@ -34,15 +41,27 @@ def sharing_container(  # noqa: PLR0913 -- a row of the table names the one or t
         priority=region_priority,
         last_kernel=last,
     )
-    return SharingContainer(gpus=frozenset(gpus), priority=priority, region=region, live=True)
+    return SharingContainer(
+        gpus=frozenset(gpus),
+        priority=priority,
+        region=region,
+        live=True,
+        utilization=utilization,
+    )
 
 
 BUSY = 999
 
 
+def looked_at(containers: dict[str, SharingContainer]) -> dict[str, RegionFlags]:
+    """Return what one look sets, the first there is."""
+    _, active = ComputeActivity().advance(containers, NOW)
+    return flags_by_container(containers, active)
+
+
 def flags(*tasks: SharingContainer) -> list[tuple[int, int]]:
     """Return switch and recent kernel of each."""
-    flags_by_key = flags_by_container({str(k): t for k, t in enumerate(tasks)}, now=NOW)
+    flags_by_key = looked_at({str(k): t for k, t in enumerate(tasks)})
     return [(flags_by_key[str(k)].switch, flags_by_key[str(k)].recent) for k in range(len(tasks))]
 
 
@@ -138,7 +157,7 @@ def test_a_tenant_cannot_hold_back_its_neighbour(
 ) -> None:
     """Whatever it writes into its region, the other's launches go on."""
     liar = sharing_container(region_priority=region_priority, recent=recent, last=last, layout="E")
-    found = flags_by_container({"liar": liar, "other": sharing_container(last=BUSY)}, now=NOW)
+    found = looked_at({"liar": liar, "other": sharing_container(last=BUSY)})
 
     assert found["other"].recent == 0
     assert found["liar"] in {RegionFlags(1, 0), RegionFlags(1, 1)}
@@ -171,3 +190,49 @@ def test_what_has_no_process_is_not_active() -> None:
     )
 
     assert flags(idle, sharing_container(last=BUSY))[1] == (0, 0)
+
+
+def probed(*, recent: int = 0, utilization: int | None = 0) -> SharingContainer:
+    """Return a container in which a program attached a second ago, and wrote the time."""
+    return sharing_container(HIGH, last=BUSY, layout="E", recent=recent, utilization=utilization)
+
+
+@pytest.mark.parametrize(
+    ("utilization", "recent", "held_back"),
+    [
+        pytest.param(0, 0, False, id="only-attached"),
+        pytest.param(0, 1, False, id="launched-before-the-last-look"),
+        pytest.param(1, 0, True, id="computes-without-a-limit"),
+        pytest.param(100, 0, True, id="computes-all-the-time"),
+        pytest.param(0, 2, True, id="launched-under-a-limit"),
+        pytest.param(None, 0, True, id="no-figure-so-the-time-counts"),
+        pytest.param(None, 2, True, id="no-figure-but-a-launch"),
+    ],
+)
+def test_attaching_is_not_computing(
+    utilization: int | None, recent: int, *, held_back: bool
+) -> None:
+    """A probe that runs nvidia-smi writes the time of a kernel; the driver knows better."""
+    first = probed(recent=recent, utilization=utilization)
+
+    assert (flags(first, sharing_container())[1] == (1, -1)) == held_back
+
+
+def test_a_pause_between_two_kernels_is_no_end() -> None:
+    """Who computed is active for five seconds more, whatever the looks between say."""
+    busy = {"high": sharing_container(HIGH, utilization=40)}
+    idle = {"high": probed()}
+    activity, at_once = ComputeActivity().advance(busy, NOW)
+    activity, soon = activity.advance(idle, NOW + ACTIVE_SECONDS)
+    activity, later = activity.advance(idle, NOW + ACTIVE_SECONDS + 0.1)
+
+    assert [set(at_once), set(soon), set(later)] == [{"high"}, {"high"}, set()]
+    assert activity.advance({}, NOW)[0] == ComputeActivity({})
+
+
+def test_the_time_alone_counts_once() -> None:
+    """Without the driver's figure a kernel of four seconds ago is not renewed by each look."""
+    told = {"high": sharing_container(HIGH, last=int(NOW))}
+    activity, _ = ComputeActivity().advance(told, NOW + 4)
+
+    assert activity.advance(told, NOW + 6)[1] == frozenset()
