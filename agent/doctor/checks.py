@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 from agent.doctor.facts import ACCEPTS, NodeFacts, ToolkitConfig
-from agent.region.library_build import TESTED
+from agent.region.layout import TESTED
 from allocator.report.terminal_lines import WIDTH, inert
 
 Version = tuple[int, ...]

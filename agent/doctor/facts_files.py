@@ -14,7 +14,7 @@ from typing import Final
 from agent.doctor.checks import version_of
 from agent.doctor.container_runtime import Table, imports_of, runtime_of
 from agent.doctor.facts import ACCEPTS, Library, NodeFacts, Plugin, Runtime, ToolkitConfig
-from agent.region.library_build import library_problem
+from agent.region.layout import library_problem
 from agent.region.library_files import LARGEST, NAME
 from allocator.catalog.injection import LIBRARY_DIRECTORY, PRELOAD_LIBRARY
 

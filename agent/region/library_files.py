@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from agent.region.library_build import library_problem
+from agent.region.layout import library_problem
 from allocator.catalog.injection import LIBRARY_DIRECTORY, PRELOAD_LIBRARY, PRELOAD_NOTHING
 
 SOURCE: Final = Path("/opt/vgpu/libvgpu.so")  # where an image has it that brings one

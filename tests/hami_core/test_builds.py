@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.node.process_files import Processes
-from agent.region.library_build import library_problem
+from agent.region.layout import library_problem
 from agent.region.library_files import Absent, install_from
 from agent.region.region_files import RegionFiles
 from agent.share import NotYetError

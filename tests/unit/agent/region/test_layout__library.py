@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.region.library_build import TESTED, library_problem
+from agent.region.layout import TESTED, library_problem
 from tests.fakes.hami_core import empty_library, library_bytes
 
 SERVED = library_bytes()
