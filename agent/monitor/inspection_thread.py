@@ -20,6 +20,7 @@ from agent.monitor.attribution import (
 from agent.monitor.measurement import RegionCount, container_of
 from agent.monitor.region_facts import RegionFacts, region_facts
 from agent.monitor.region_violations import (
+    disk_violation,
     limits_note,
     numbering_violation,
     other_regions_note,
@@ -74,7 +75,8 @@ class _FoundRegions:
 
     opened: list[OpenRegion] = field(default_factory=list)
     unreadable: list[Violation] = field(default_factory=list)
-    misplaced: list[Violation] = field(default_factory=list)  # they were deleted or replaced
+    # They were deleted or replaced, or had grown.
+    altered: list[Violation] = field(default_factory=list)
     repairs: list[RegionRepair] = field(default_factory=list)
 
 
@@ -134,7 +136,7 @@ class Inspector:
             counts=counts,
             violations=(
                 *found.unreadable,
-                *found.misplaced,
+                *found.altered,
                 *self._region_violations(views, node.pods),
                 *self._uncounted_violations(views, node.pods),
             ),
@@ -229,9 +231,11 @@ class Inspector:
             container = share.owner.uid, share.owner.container
             if what := self._regions.put_back(*container):
                 note = f"region {REGION_PATH} {what}, and is in its place again"
-                found.misplaced.append(region_violation(share, node.pods, note))
+                found.altered.append(region_violation(share, node.pods, note))
                 found.repairs.append(RegionRepair(RepairKind.FILE, share.owner))
             for reading in self._regions.read(*container):
+                if reading.excess:
+                    found.altered.append(disk_violation(reading, share, node.pods))
                 match reading.region:
                     case Region() as region:
                         opened = OpenRegion(

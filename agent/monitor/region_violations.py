@@ -6,6 +6,7 @@ from typing import Final
 from agent.driver.driver import Process
 from agent.monitor.attribution import OpenRegion
 from agent.monitor.violation import LocalPod, Violation, ViolationKind, pids_text
+from agent.region.decode import RegionReading
 from agent.share import Share
 from allocator.catalog.injection import REGION_FILE, REGION_PATH
 from allocator.model.untrusted import quote
@@ -16,6 +17,7 @@ _REMEDY: Final = (
 )
 
 
+_MIB: Final = 1024 * 1024
 _UNCOUNTED: Final = (
     "it runs without the interception library, or with a region of its own"
     " (CUDA_DEVICE_MEMORY_SHARED_CACHE), so that only the driver's figures hold it to its limit"
@@ -45,6 +47,13 @@ def uncounted_violation(
     gpu = processes[0].gpu
     note = f"uses {gpu} without being counted: {pids_text(processes)}; {_UNCOUNTED}"
     return _violation(ViolationKind.UNCOUNTED, opened.share, pods, note=note, gpu=gpu)
+
+
+def disk_violation(opened: RegionReading, share: Share, pods: Mapping[str, LocalPod]) -> Violation:
+    """Return the violation of a container that let a region grow on the node's disk."""
+    excess = f"{opened.excess} bytes" if opened.excess < _MIB else f"{opened.excess // _MIB} MiB"
+    note = f"had {excess} too many in {REGION_PATH}, which is on the node's disk; they were cut off"
+    return _violation(ViolationKind.DISK, share, pods, note=note)
 
 
 def numbering_violation(

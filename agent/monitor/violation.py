@@ -37,12 +37,20 @@ class ViolationKind(StrEnum):
     LIMITS = "limits"  # it changed the limits in its region, or the region
     UNCOUNTED = "uncounted"  # its process is in no region, so that no limit holds for it
     NUMBERING = "numbering"  # it uses another GPU than the library counts it on
+    DISK = "disk"  # it wrote more to the node's disk than its region needs
 
 
-# What shows in regions, or is missing there; it is told, and evicts nobody.
+# What shows in regions, or is missing there, and not in what the driver says of a GPU.
 OF_REGIONS: Final = frozenset(
-    (ViolationKind.LIMITS, ViolationKind.UNCOUNTED, ViolationKind.NUMBERING)
+    (
+        ViolationKind.LIMITS,
+        ViolationKind.UNCOUNTED,
+        ViolationKind.NUMBERING,
+        ViolationKind.DISK,
+    )
 )
+# Of these, what is told and evicts nobody.
+_TOLERATED: Final = OF_REGIONS - {ViolationKind.DISK}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,7 +293,7 @@ def violation_changes(
 def evicts(violation: Violation) -> bool:
     """Say whether a pod may be evicted for *violation*.
 
-    Only use that the driver sees evicts. What is wrong in a region is restored, and what the
-    library counts is evidence against nobody.
+    Only use that the driver sees evicts, and a file that grows again and again. What is wrong in a
+    region is restored, and what the library counts is evidence against nobody.
     """
-    return violation.kind not in OF_REGIONS and not violation.pod.exempt
+    return violation.kind not in _TOLERATED and not violation.pod.exempt

@@ -92,6 +92,7 @@ class RegionReading:
 
     name: str
     region: Region | Unreadable
+    excess: int = 0  # bytes that were cut off the file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -182,7 +182,7 @@ class RegionFiles:
             self._close_readers([key])
             return ()
         return tuple(
-            RegionReading(name=name, region=reader.read(f"{path}/{name}"))
+            RegionReading(name=name, region=reader.read(f"{path}/{name}"), excess=reader.excess)
             for name, reader in readers.items()
         )
 

@@ -24,7 +24,7 @@ from agent.region.decode import (
     region_of,
     slots_taken,
 )
-from agent.region.layout import LAYOUTS, Layout
+from agent.region.layout import LAYOUTS, SEEDED, Layout
 from agent.region.seed import Seed, Write
 from allocator.catalog.injection import REGION_FILE
 
@@ -32,6 +32,9 @@ SUFFIX: Final = ".cache"
 MOST_NAMES_OF_REGION: Final = 2  # of the agent's: its own, and one that the agent keeps
 MOST_NAMES: Final = 64  # names looked at in one directory, and
 MOST_OTHER_REGIONS: Final = 2  # further regions read
+LARGEST_REGION: Final = max(layout.size for layout in LAYOUTS)  # bytes of a file, and
+MOST_ON_DISK: Final = 4 * 1024 * 1024  # of its blocks, in whatever units a file system has them
+_BLOCK: Final = 512  # bytes; the unit of st_blocks (stat(2))
 _LONGEST_HEADER: Final = max(layout.slots for layout in LAYOUTS)
 _READ_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 _AMEND_FLAGS: Final = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC
@@ -104,16 +107,24 @@ class RegionReader:
 
     def __init__(self) -> None:
         """Open nothing yet."""
+        self.excess = 0  # bytes that the file had too many at the last reading
         self._fd: int | None = None
         self._file = (0, 0)
         self._windows: RegionBytes | None = None
         self._region: Region | Unreadable | None = None
 
     def read(self, path: str) -> Region | Unreadable:
-        """Return the region in the file at *path*; the same object while it does not change."""
+        """Return the region in the file at *path*; the same object while it does not change.
+
+        Of a file that has grown, what no region needs is cut off first.
+        """
+        self.excess = 0
         try:
             status = os.stat(path, follow_symlinks=False)  # noqa: PTH116 -- a Path costs more
             _check_regular(path, status)
+            self.excess = excess_of(status)
+            if self.excess:
+                _cut(path)
             if self._fd is None or self._file != (status.st_dev, status.st_ino):
                 self.close()
                 self._fd = _open_regular(path, None, _READ_FLAGS)
@@ -140,6 +151,28 @@ class RegionReader:
         if self._region is None or windows != self._windows:
             self._windows, self._region = windows, region_of(layout, windows)
         return self._region
+
+
+def excess_of(status: os.stat_result) -> int:
+    """Return the bytes that a file has, or takes of the disk, beyond what any region needs.
+
+    A process of any user may append to a region, leave holes in it, and reserve blocks behind it.
+    """
+    return max(0, status.st_size - LARGEST_REGION, status.st_blocks * _BLOCK - MOST_ON_DISK)
+
+
+def _cut(path: str) -> None:
+    """Cut a file to what its layout needs; no process has more of it in memory.
+
+    That also frees blocks that were reserved behind its end (fallocate(2)).
+    """
+    fd = _open_regular(path, None, _AMEND_FLAGS)
+    try:
+        head = os.pread(fd, IDENTIFYING_BYTES, 0)
+        seeded = isinstance(layout_of(SEEDED.size, head), Layout)
+        os.ftruncate(fd, SEEDED.size if seeded else LARGEST_REGION)
+    finally:
+        os.close(fd)
 
 
 def read(name: str, at: int) -> Region | Unreadable:

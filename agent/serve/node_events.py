@@ -61,6 +61,7 @@ _UNPROMISED: Final = _EventKind(Severity.WARNING, "VgpuUnpromisedUse", "Enforce"
 _VIOLATIONS: Final = {
     ViolationKind.MEMORY: _BREACHED,
     ViolationKind.LIMITS: _BREACHED,
+    ViolationKind.DISK: _BREACHED,
     ViolationKind.NUMBERING: _MISCOUNTED,
     ViolationKind.UNCOUNTED: _MISCOUNTED,
     ViolationKind.DEVICE: _UNPROMISED,

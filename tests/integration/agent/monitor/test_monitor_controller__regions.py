@@ -1,5 +1,6 @@
 """What the monitor says of regions: repairs, further regions, and processes that count wrongly."""
 
+import os
 import struct
 from pathlib import Path
 
@@ -160,3 +161,32 @@ def test_a_probe_holds_nobody_back(tmp_path: Path, *, answers: bool) -> None:
             launches.append(patient.tell("launch"))
 
     assert ("blocked" in launches) == (not answers)
+
+
+@pytest.mark.parametrize(
+    ("enforced", "evicted"),
+    [
+        (Enforcement.EVICT, ["train-0: had 198 MiB too many in /tmp/vgpu/vgpu.cache"]),
+        (Enforcement.REPORT, []),
+    ],
+)
+def test_who_goes_on_filling_the_disk_is_evicted(
+    node: MonitoredNode, enforced: Enforcement, evicted: list[str]
+) -> None:
+    """Once is told; at two looks in a row it is meant."""
+    node.enforced = enforced
+    cache = node.seed(share())
+    node.run_cycle()
+    for looks in ((200,), (200, 0), (200, 200)):
+        for size in looks:
+            if size:
+                os.truncate(cache, size * 1024 * 1024)
+            node.run_cycle()
+            if looks != (200, 200):
+                assert node.evictions == []
+        node.run_cycle()
+
+    assert [why.partition(",")[0] for why in node.evictions] == evicted
+    assert set(node.counted_violations) == {ViolationKind.DISK}
+    assert {event.reason for event in node.events} == {"VgpuLimitBreached"}
+    assert cache.stat().st_size == SEEDED.size

@@ -232,6 +232,7 @@ def violation(
         pytest.param(violation(), Enforcement.REPORT, False, id="only-reported"),
         pytest.param(violation(exempt=True), Enforcement.EVICT, False, id="would-come-back"),
         pytest.param(violation(ViolationKind.LIMITS), Enforcement.EVICT, False, id="was-put-right"),
+        pytest.param(violation(ViolationKind.DISK), Enforcement.EVICT, True, id="fills-the-disk"),
     ],
 )
 def test_the_first_look_tells_and_the_second_evicts(
