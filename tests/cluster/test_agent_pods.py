@@ -91,6 +91,23 @@ def test_a_mig_instance_from_inside(gpu_node: GpuNode, team: str) -> None:
     assert {f"nvidia{index}", "nvidiactl", "nvidia-uvm"} <= set(seen.told("list /dev:"))
 
 
+def test_a_pod_that_may_become_either_has_no_region_as_mig(gpu_node: GpuNode, team: str) -> None:
+    """Its mounts were written before that was known; what kubelet mounts there takes no data."""
+    empty(gpu_node)
+    written = soft(looking(limits={NUMBER: 1, MEMORY: 4800}))
+    del written["metadata"]["annotations"]
+    gpu_node.site.create(team, written)
+
+    found = running(gpu_node.site, team)
+    seen = inside(gpu_node.node, found)
+
+    assert device_of(gpu_node, found).startswith("MIG-")
+    assert {seen.mounts[path] for path in (CACHE, LOST_CACHE)} == {"rw"}
+    for path in (CACHE, LOST_CACHE):
+        assert seen.told(f"bytes {path}:") == ["No such device or address"]
+    assert seen.told(f"read {PRELOAD}:") == []
+
+
 def test_pods_have_an_instance_each(gpu_node: GpuNode, team: str) -> None:
     """What was cut for a pod is nobody else's while it runs."""
     gpu_node.site.create(team, hard(name="one"))
