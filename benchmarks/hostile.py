@@ -25,6 +25,7 @@ from benchmarks.hostile_doors import breaches
 from benchmarks.hostile_pending import pending_growth
 from benchmarks.hostile_reviews import WORKLOADS, hostile_reviews
 from benchmarks.hostile_site import HOST, HostileSite, hostile_site
+from benchmarks.hostile_status import worst_status_ms
 from benchmarks.report import Bar, conclude, p99, parser, table
 from benchmarks.webhook_reviews import reviews
 from benchmarks.webhook_server import ChangingInventory, CountingSink, reviewer
@@ -183,7 +184,8 @@ def main(arguments: Sequence[str]) -> int:
     besieged = asyncio.run(siege(options.seconds))
     if besieged.failures:
         raise RuntimeError(f"honest reviews failed: {besieged.failures[:5]}")
-    costs, boards, opened = review_costs(), worst_boards(), breaches()
+    costs, opened = review_costs(), breaches()
+    boards = {**worst_boards(), "worst status": worst_status_ms()}
     growth = asyncio.run(pending_growth(options.pods))
     print(_render(costs, boards, opened))
     figures = {

@@ -8,10 +8,10 @@ from typing import Final
 
 from allocator.extender.index import Index
 from allocator.extender.pod import END_REPORT_TIME, SchedulingPod, Terminations
-from allocator.request.watched_pod import WatchedPod
+from allocator.request.pod_fields import WatchedPod
 from kube.clock import SYSTEM, Clock
 from kube.picture import Picture
-from kube.shared_informer import SharedInformer
+from kube.watch import SharedInformer
 
 
 class EndedPods:

@@ -9,7 +9,7 @@ from typing import Final
 from allocator.catalog.keys import ASSIGNMENT_KEY, POD_GROUP_KEYS
 from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
 from allocator.model.untrusted import is_safe_name
-from allocator.request.watched_pod import WatchedContainer, WatchedPod, decode_watched
+from allocator.request.pod_fields import WatchedContainer, WatchedPod, decode_watched
 
 MOST_SHARED: Final = 256  # different lists of resources that exist once
 MOST_RESOURCES: Final = 32  # names kept of a pod; tenants may write a megabyte of them

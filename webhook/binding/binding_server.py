@@ -4,7 +4,7 @@ What the API server would refuse is denied before anything is committed; ``commi
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -186,40 +186,49 @@ class BindingHandler:
         return await self.commit(bind, context)
 
     async def _replace_oldest(
-        self, bind: BindRequest, context: AdmissionContext, elsewhere: Iterable[str]
+        self, bind: BindRequest, context: AdmissionContext, elsewhere: Collection[str]
     ) -> Outcome | None:
         """Remove the pod's oldest entry *elsewhere*, if it has too many; return why not, if so.
 
         Only a pod that the node has something for loses one. As in a removal by age, the pod is
-        read after the ledgers, and whatever happens to a ledger in between fails the removal.
+        read after the ledgers. If a ledger changes in between, all is read and decided again.
         """
-        ledgers = [await self._queues.read_ledger(node) for node in sorted(elsewhere)]
-        known = [ledger for ledger in ledgers if ledger is not None]
-        surplus = surplus_ledgers(bind.live.uid, known, self.most_entries)
-        if not surplus:
-            return None
-        outcome = await self._queues.preview(bind, context)
-        if not isinstance(outcome, Commit):
-            return outcome
+        failures = 0
+        while True:
+            ledgers = [await self._queues.read_ledger(node) for node in sorted(elsewhere)]
+            known = [ledger for ledger in ledgers if ledger is not None]
+            surplus = surplus_ledgers(bind.live.uid, known, self.most_entries)
+            if not surplus:
+                return None
+            outcome = await self._queues.preview(bind, context)
+            why_not = await self._reason_to_keep(bind, surplus)
+            if why_not is not None or not isinstance(outcome, Commit):
+                return why_not or outcome
+            if all([await self._release(ledger, bind.live.uid) for ledger in surplus]):
+                return None
+            failures += 1
+            await self.clock.sleep(self.clock.backoff(failures, first=0.02, most=0.3))
+
+    async def _reason_to_keep(self, bind: BindRequest, surplus: Iterable[Ledger]) -> Refusal | None:
+        """Return why no entry of the pod in *surplus* may be removed, ``None`` if each may."""
         live = await self._read_pod(bind.bound)
         if live is None or live.uid != bind.live.uid:
             return conflict(f"pod {quote(bind.bound.pod)} was deleted meanwhile")
         why = unbindable_reason(bind.bound, live)
         if why:
             return conflict(f"pod {quote(bind.bound.pod)} {why}")
-        for ledger in surplus:
-            if bind.live.uid in ledger.held:
-                return pending_refusal(ledger.name)
-            await self._release(ledger, bind.live.uid)
-        return None
+        held = [ledger.name for ledger in surplus if bind.live.uid in ledger.held]
+        return pending_refusal(held[0]) if held else None
 
-    async def _release(self, ledger: Ledger, uid: str) -> None:
+    async def _release(self, ledger: Ledger, uid: str) -> bool:
+        """Remove an entry from *ledger* as it was read; return false where that has changed."""
         path = f"{GPU_NODES}/{ledger.name}"
         try:
             await self.calls.json_patch(path, remove_entries(ledger, uid), timeout=self.patience)
-        except (ConflictError, InvalidError) as error:
-            raise LateError(f'GPUNode "{ledger.name}" changed meanwhile') from error
+        except (ConflictError, InvalidError):
+            return False
         log.info("oldest entry of an unbound pod removed", node=ledger.name, uid=uid)
+        return True
 
     async def commit(self, bind: BindRequest, context: AdmissionContext) -> Outcome:
         """Commit what the node of *bind* has for it, or say why it has nothing."""

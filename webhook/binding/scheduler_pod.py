@@ -15,7 +15,7 @@ from allocator.ledger.assign import PodClaim
 from allocator.model.decision import Findings
 from allocator.request.admitted import admitted_request
 from allocator.request.parse import parse_request
-from allocator.request.watched_pod import WatchedPod
+from allocator.request.pod_fields import WatchedPod
 from webhook.review.pod_schema import Pod, QueuedPod
 
 _POD: Final = msgspec.json.Decoder(QueuedPod)

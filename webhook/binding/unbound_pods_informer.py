@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from allocator.request.watched_pod import WatchedPod
-from kube.shared_informer import SharedInformer
+from allocator.request.pod_fields import WatchedPod
+from kube.watch import SharedInformer
 from webhook.review.binding_schema import LivePod, UnreadablePodError, live_pod
 
 # Bytes of a pod that is kept. Nearly all pods are smaller, and tenants may create any number of

@@ -24,12 +24,12 @@ from allocator.extender.filter import FilterContext
 from allocator.extender.index import Index
 from allocator.extender.pod import SchedulingPod
 from allocator.extender.projection import Projection
-from allocator.request.watched_pod import WatchedPod
+from allocator.request.pod_fields import WatchedPod
 from certs.tls_server import ServingPair
 from kube.client import Client, version
 from kube.config import Access
 from kube.events import Recorder
-from kube.shared_informer import SharedInformer
+from kube.watch import SharedInformer
 from webhook.admission.context import AdmissionContext
 from webhook.binding.scheduler_pod import unbound_pod, watched_pod
 from webhook.serve import extender_routes

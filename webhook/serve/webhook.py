@@ -16,7 +16,7 @@ from allocator.cli.status_server import STATUS_LIMITS
 from allocator.cluster.inventory import Inventory
 from allocator.cluster.pods import Pods, pod_informer
 from allocator.controllers.gang import GangController
-from allocator.request.watched_pod import WatchedPod
+from allocator.request.pod_fields import WatchedPod
 from certs.api_client import ApiSecret, event_announcer
 from certs.pem import Pair
 from certs.refresh_controller import (
@@ -31,8 +31,7 @@ from kube.client import Client, version
 from kube.config import Access
 from kube.events import Recorder
 from kube.leases import Election, LeaseCandidate
-from kube.shared_informer import SharedInformer
-from kube.watch import WatchHealth, last_message_times
+from kube.watch import SharedInformer, WatchHealth, last_message_times
 from webhook.admission.audit_log import AuditLog
 from webhook.binding.binding_server import BindingHandler
 from webhook.binding.unbound_pods_informer import UnboundPods

@@ -13,22 +13,21 @@ from typing import Any, Final
 import orjson
 from structlog.testing import capture_logs
 
-from allocator.cluster.objects import GpuNodeObject, decode_gpu_node
+from allocator.cluster.objects import decode_gpu_node
 from allocator.extender.filter import FilterContext, filter_nodes
 from allocator.extender.index import IndexBuilder
 from allocator.extender.pod import SchedulingPod
 from allocator.ledger.assign import PodClaim, assign
+from allocator.ledger.ledger import Ledger
 from allocator.ledger.schema import MOST_BOARDS, MOST_GPUS, MOST_INSTANCES
 from allocator.mig.board_bounds import MOST_PLAIN, MOST_PLAIN_STARTS, MOST_PROFILES
 from allocator.mig.slot_policy import MOST_UNITS
 from allocator.model.request import ContainerRequest, Mode, PodRequest, Stage
 from allocator.model.units import MiB
 from allocator.placement.choose import PlacementPolicy
-from benchmarks.report import Bar, conclude, parser
 
 Json = dict[str, Any]
 RUNS: Final = 5  # of each status, each with boards and links of its own; the median counts
-LIMIT_MS: Final = 50.0
 NAME: Final = "node"
 NAMED: Final = "1g.100gb+x0"  # a profile of every board below
 
@@ -151,21 +150,21 @@ def _request(
     return PodRequest(vocabulary="volcano", containers=(asked,), mode=mode, profile=profile)
 
 
-def first_question(raw: bytes, request: PodRequest) -> GpuNodeObject:
+def first_question(raw: bytes, request: PodRequest) -> Ledger:
     """Read a GPUNode, ask whether its node takes a pod, and bind the pod there."""
-    found = decode_gpu_node(raw)
+    ledger = decode_gpu_node(raw, lambda _: None)
     builder = IndexBuilder()
-    if found.node is not None:
-        builder.put(found.node, found.ledger.entries, closed=bool(found.ledger.closed))
+    if ledger.node.gpus:
+        builder.put(ledger.node, ledger.entries, closed=bool(ledger.closed))
     claim = PodClaim(uid="p", request=request)
     pod = SchedulingPod(uid="p", namespace="n", name="p", claim=claim)
     index = builder.index(version="1", complete=True)
     filter_nodes(index, pod, [NAME], context=FilterContext(policy=PlacementPolicy()))
-    assign(found.ledger, claim, policy=PlacementPolicy())
-    return found
+    assign(ledger, claim, policy=PlacementPolicy())
+    return ledger
 
 
-def worst_board_ms() -> float:
+def worst_status_ms() -> float:
     """Return the milliseconds of the most expensive first question, the median of its runs."""
     chance = Random(15)
     worst = 0.0
@@ -181,15 +180,3 @@ def _milliseconds(raw: bytes, request: PodRequest) -> float:
     began = perf_counter()
     first_question(raw, request)
     return 1000 * (perf_counter() - began)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print and judge."""
-    options = parser("the first question about the worst status that is accepted")
-    file = options.parse_args(arguments).json
-    bar = Bar(name="worst_board_ms", value=worst_board_ms(), limit=LIMIT_MS, at_most=True)
-    return conclude([bar], {}, file)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
