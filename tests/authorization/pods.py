@@ -2,11 +2,13 @@
 
 from typing import Final
 
+from allocator.catalog.conditions import MOST_VARIABLES
 from allocator.catalog.keys import ASSIGNMENT_KEY, DECISION_KEY, ISOLATE_KEY, SERVED_BY_KEY
 from manifests.generator.names import Json
 from tests.authorization.rows import (
     ALLOCATION,
     ASKS,
+    CROWDED,
     FALSE_AGENT,
     FALSE_SCHEDULER,
     FALSE_WEBHOOK,
@@ -265,6 +267,9 @@ def _env(value: object = None, *, name: str = _NAMING, path: str = "") -> Json:
     return {"env": [{"name": name, **({} if value is None else {"value": value}), **source}]}
 
 
+_MANY: Final = [{"name": f"A{number}"} for number in range(MOST_VARIABLES + 1)]
+
+
 def _naming(*, where: str = "containers", **more: object) -> Json:
     made = _pod(where=where)
     made["spec"][where][0] |= more
@@ -295,6 +300,9 @@ HIDDEN: Final = (
             ("that writes many characters", _naming(**_env("<" * 1000)), NAMES_GPUS),
             ("that reads our annotation", _naming(**_env(path=_OWN_PATH)), NAMES_GPUS),
             ("that reads its name", _naming(**_env(path="metadata.name")), NAMES_GPUS),
+            ("that has too many variables", _naming(env=_MANY), CROWDED),
+            ("that names all among too many", _naming(env=[*_MANY, *_env("all")["env"]]), CROWDED),
+            ("that has too many at first", _naming(where="initContainers", env=_MANY), CROWDED),
             (
                 "that hides all and then names all",
                 _naming(env=[*_env("void")["env"], *_env("all")["env"]]),
@@ -320,6 +328,7 @@ HIDDEN: Final = (
         for words, made, *rules in (
             ("with nothing", _debugged()),
             ("without GPUs", _debugged(**_env("void"))),
+            ("with too many variables", _debugged(env=_MANY), CROWDED),
             ("with all GPUs", _debugged(**_env("all")), NAMES_GPUS),
             ("with a GPU by our annotation", _debugged(**_env(path=_OWN_PATH)), NAMES_GPUS),
         )

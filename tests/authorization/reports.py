@@ -75,6 +75,10 @@ AGENTS_REPORTS: Final = (
             ("a text for a number", "gpus", [_GPU | {"index": "0"}], (_shape("gpus[].index"),)),
             ("a fraction", "gpus", [_GPU | {"slots": 0.5}], (_shape("gpus[].slots"),)),
             ("a negative size", "gpus", [_GPU | {"memoryMiB": -1}], (_shape("gpus[].memoryMiB"),)),
+            *(
+                (f"a negative {key}", "gpus", [_GPU | {key: -1}], (_shape(f"gpus[].{key}"),))
+                for key in ("slots", "foreignMiB", "index", "numa", "board")
+            ),
             ("too much", "gpus", [_GPU | {"memoryMiB": 2**31}], (_shape("gpus[].memoryMiB"),)),
             (
                 "a mode that no GPU has",

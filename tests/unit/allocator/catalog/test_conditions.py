@@ -2,8 +2,9 @@
 
 import pytest
 
-from allocator.catalog.conditions import asks_for_none, asks_for_vgpu, is_ours, strings
+from allocator.catalog.conditions import MOST_LIMITS, asks_for_none, asks_for_vgpu, is_ours, strings
 from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
+from tests.authorization.policies import value_of
 
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES, ids=lambda v: v.name)
@@ -28,3 +29,15 @@ def test_no_pod_meets_both_hooks_or_none() -> None:
 def test_lists_do_not_depend_on_the_order_of_a_set() -> None:
     """Generating twice writes the same bytes."""
     assert strings({"b", "a", "c"}) == "['a', 'b', 'c']"
+
+
+def test_more_limits_than_are_searched_count_as_asking() -> None:
+    """The hook that must answer decides then, and none of the API server's time is lost."""
+
+    def asking(count: int) -> object:
+        limits = {f"example.com/x{number}": "1" for number in range(count)}
+        spec = {"containers": [{"name": "c", "resources": {"limits": limits}}]}
+        return value_of(asks_for_vgpu(), {"object": {"spec": spec}})
+
+    assert asking(MOST_LIMITS) is False
+    assert asking(MOST_LIMITS + 1) is True

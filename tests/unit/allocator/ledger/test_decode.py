@@ -213,6 +213,11 @@ def test_unreadable_promises_close_the_node(path: str, value: object, where: str
         pytest.param("status.gpus.1.uuid", "GPU-a", "status.gpus[1]", id="same-gpu-twice"),
         pytest.param("status.gpus.1.uuid", "GPU;b", "status.gpus[1].uuid", id="separator"),
         pytest.param("status.gpus.1.slots", 2**40, "status.gpus[1].slots", id="huge"),
+        # A negative amount that is taken would be room that no GPU has.
+        *(
+            pytest.param(f"status.gpus.1.{key}", -1, f"status.gpus[1].{key}", id=f"negative-{key}")
+            for key in ("index", "slots", "foreignMiB", "numa", "board")
+        ),
         pytest.param("status.gpus.1", [], "status.gpus[1]", id="gpu-is-a-list"),
     ],
 )

@@ -61,3 +61,12 @@ def test_what_its_author_hid_is_not_our_doing(env: list[Json]) -> None:
 def test_hidden_and_shown_is_refused(env: list[Json]) -> None:
     """The last entry wins, so the first proves nothing."""
     assert isinstance(decided(pod(container(env=env)), CONTEXT), Refused)
+
+
+@pytest.mark.parametrize("value", ["all", "0", "GPU-1", "void,0", " void"])
+def test_an_init_container_may_not_name_gpus(value: str) -> None:
+    """It runs on the same node, and would see every GPU of it."""
+    naming = container("first", env=[{"name": NAME, "value": value}])
+
+    assert isinstance(decided(pod(container(), init=[naming]), CONTEXT), Refused)
+    assert isinstance(decided(pod(container(), naming), CONTEXT), Refused)
