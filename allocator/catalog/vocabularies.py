@@ -26,11 +26,13 @@ OWN: Final = "vgpu-admission.io/"
 SLOT: Final = "volcano.sh/vgpu-number"  # the resource our device plugin registers
 # Prefixes of GPU resources that we do not read; together with one of ours they count twice.
 FOREIGN: Final = ("nvidia.com/gpu", "nvidia.com/mig-", "volcano.sh/gpu-")
-# Prefixes of the resources by which a container gets its GPU from another device plugin: NVIDIA's,
-# which may call them anything, HAMi's, Volcano's old one, gpushare's, Koordinator's, Tencent's and
-# MetaX's.
+# Prefixes of the resources by which a container gets its GPU from another device plugin: NVIDIA's
+# (which since 0.12 ignores names of a site's own), HAMi's, Volcano's old one, gpushare's,
+# Koordinator's, Tencent's and MetaX's. NVIDIA's network cards are under its domain, too.
 OTHER_PLUGINS: Final = (
-    "nvidia.com/",
+    "nvidia.com/gpu",
+    "nvidia.com/mig-",
+    "nvidia.com/vgpu",
     "volcano.sh/gpu-",
     "aliyun.com/gpu-",
     "koordinator.sh/gpu",

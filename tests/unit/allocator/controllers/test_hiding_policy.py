@@ -86,6 +86,7 @@ PODS = {
     "zero-and-one": pod(container(limits={"nvidia.com/a": "0", "nvidia.com/gpu": "1"})),
     "a-longer-domain": pod(limited("xnvidia.com/gpu")),
     "a-name-without-the-slash": pod(limited("nvidia.com.example/gpu")),
+    "a-network-card": pod(limited("nvidia.com/hostdev")),
     "named-node": pod(limited("nvidia.com/gpu"), nodeName="gpu-1"),
     "only-requested": pod(container(resources={"requests": {"nvidia.com/gpu": "1"}})),
     "beside-another-plugin": pod(container("a"), limited("nvidia.com/gpu")),

@@ -177,6 +177,9 @@ def test_a_volume_of_that_name_is_free_in_a_pod_without_vgpu() -> None:
     "limits",
     [
         pytest.param({"nvidia.com/none": "0"}, id="nothing-of-nvidias"),
+        pytest.param({"nvidia.com/none": "1"}, id="something-of-nvidias"),
+        pytest.param({"nvidia.com/hostdev": "1"}, id="nvidias-network-card"),
+        pytest.param({"nvidia.com/rdma_shared_device_a": "1"}, id="nvidias-shared-card"),
         pytest.param({"nvidia.com/gpu": "0"}, id="no-gpu"),
         pytest.param({"nvidia.com/gpu": 0}, id="a-number"),
         pytest.param({"nvidia.com/gpu": "0.0"}, id="a-fraction"),
@@ -204,7 +207,7 @@ def test_only_who_gets_a_gpu_elsewhere_keeps_it(limits: Json) -> None:
     [
         "nvidia.com/gpu",
         "nvidia.com/gpu.shared",
-        "nvidia.com/A100-40GB",
+        "nvidia.com/gpu-light",
         "nvidia.com/mig-1g.5gb",
         "nvidia.com/gpumem",
         "volcano.sh/gpu-memory",
