@@ -1,30 +1,35 @@
 """Says which resources of the cluster the API server does not send us pods for.
 
-The conditions of our webhooks are generated from the catalogue. A site that renames resources in
-its device-config must write the new names into them; otherwise pods that ask by those alone pass
-unseen, and see every GPU.
+The conditions of our webhooks and policies are generated from the catalogue. A site that renames
+resources in its device-config must write the new names into them; otherwise pods that ask by those
+alone pass unseen, and see every GPU, or are refused as if they asked for none.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
 import structlog
 
-from allocator.catalog.vocabularies import Vocabulary
+from allocator.catalog.vocabularies import OWN, Vocabulary
 from allocator.model.untrusted import escaped
 from kube.client import ApiClient
 from kube.errors import NotFoundError
 from kube.events import Event, Reference, Severity
 
 SWEEP_SECONDS: Final = 10.0  # between sweeps; somebody may be mending it
-NAME: Final = "vgpu-admission"  # of both configurations
 GROUP: Final = "admissionregistration.k8s.io/v1"
-KINDS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+# What names resources, by where it is in the group.
+CHECKED: Final = {
+    "mutatingwebhookconfigurations/vgpu-admission": "MutatingWebhookConfiguration",
+    "validatingwebhookconfigurations/vgpu-admission": "ValidatingWebhookConfiguration",
+    f"validatingadmissionpolicies/hidden.{OWN.rstrip('/')}": "ValidatingAdmissionPolicy",
+    f"validatingadmissionpolicies/unlabelled.{OWN.rstrip('/')}": "ValidatingAdmissionPolicy",
+}
 MOST_NAMES: Final = 4  # in one Event
-_PREFIX: Final = re.compile(r"\bstartsWith\('([^']*)'\)")
-_EQUAL: Final = re.compile(r"== '([^']*)'")
+_PREFIX: Final = re.compile(r"\br[.]startsWith\('([^']*)'\)")
+_EQUAL: Final = re.compile(r"\br == '([^']*)'")
 log = structlog.get_logger(__name__)
 
 
@@ -41,29 +46,49 @@ class ConditionedWebhook(msgspec.Struct, frozen=True, rename="camel"):
     match_conditions: tuple[MatchCondition, ...] | None = None
 
 
+class PolicySpec(msgspec.Struct, frozen=True, rename="camel"):
+    """The expressions of a policy that may name resources."""
+
+    match_conditions: tuple[MatchCondition, ...] | None = None
+    variables: tuple[MatchCondition, ...] | None = None
+    validations: tuple[MatchCondition, ...] | None = None
+
+
 class ConditionedWebhooks(msgspec.Struct, frozen=True):
-    """A webhook configuration, as far as it matters here."""
+    """A webhook configuration or a policy, as far as it matters here."""
 
     webhooks: tuple[ConditionedWebhook, ...] | None = None
+    spec: PolicySpec | None = None
+
+    def conditions(self, own: str) -> Iterator[tuple[str, MatchCondition]]:
+        """Yield each condition with the webhook that it is of; *own* is the name of a policy."""
+        for webhook in self.webhooks or ():
+            for condition in webhook.match_conditions or ():
+                yield webhook.name, condition
+        spec = self.spec or PolicySpec()
+        for part in (spec.match_conditions, spec.variables, spec.validations):
+            for condition in part or ():
+                yield own, condition
 
 
 _DECODER: Final = msgspec.json.Decoder(ConditionedWebhooks)
 
 
-def unnamed_resources(webhooks: ConditionedWebhooks, names: Iterable[str]) -> dict[str, list[str]]:
-    """Return which of *names* the conditions of each webhook leave out, by its name.
+def unnamed_resources(
+    found: ConditionedWebhooks, names: Iterable[str], *, own: str = ""
+) -> dict[str, list[str]]:
+    """Return which of *names* the conditions of each webhook, or of the policy *own*, leave out.
 
     Conditions are those that the generator writes. One that names no resource says nothing of them.
     """
     wanted = sorted(set(names))
     left_out: dict[str, list[str]] = {}
-    for webhook in webhooks.webhooks or ():
-        for condition in webhook.match_conditions or ():
-            prefixes = tuple(_resource_texts(_PREFIX, condition))
-            equal = frozenset(_resource_texts(_EQUAL, condition))
-            missing = [n for n in wanted if n not in equal and not n.startswith(prefixes)]
-            if missing and (prefixes or equal):
-                left_out[webhook.name] = missing
+    for name, condition in found.conditions(own):
+        prefixes = tuple(_resource_texts(_PREFIX, condition))
+        equal = frozenset(_resource_texts(_EQUAL, condition))
+        missing = [n for n in wanted if n not in equal and not n.startswith(prefixes)]
+        if missing and (prefixes or equal):
+            left_out[name] = missing
     return left_out
 
 
@@ -86,35 +111,37 @@ class MatchConditionsController:
         self._client = client
         self._vocabularies = vocabularies
         self._record = record
-        self._logged: dict[str, dict[str, list[str]]] = {}  # by kind, so that a change is logged
+        self._logged: dict[str, dict[str, list[str]]] = {}  # by place, so that a change is logged
 
     async def sweep(self) -> None:
         """Report what the conditions leave out; raises :class:`kube.errors.KubeError`."""
         names = [name for vocabulary in self._vocabularies() for name in vocabulary.resources]
-        for kind in KINDS:
+        for place, kind in CHECKED.items():
             try:
-                body = await self._client.get(f"/apis/{GROUP}/{kind.lower()}s/{NAME}")
+                body = await self._client.get(f"/apis/{GROUP}/{place}")
             except NotFoundError:
                 continue  # a site may call it otherwise
-            left_out = unnamed_resources(_DECODER.decode(body), names)
+            about = Reference(api_version=GROUP, kind=kind, name=place.rpartition("/")[2])
+            left_out = unnamed_resources(_DECODER.decode(body), names, own=about.name)
             if left_out:
-                self._record(_event(kind, left_out))
-            if left_out != self._logged.get(kind, {}):
-                log.warning("match conditions", configuration=kind, left_out=left_out)
-            self._logged[kind] = left_out
+                self._record(_event(about, left_out))
+            if left_out != self._logged.get(place, {}):
+                log.warning("match conditions", configuration=place, left_out=left_out)
+            self._logged[place] = left_out
 
 
-def _event(kind: str, left_out: dict[str, list[str]]) -> Event:
+def _event(about: Reference, left_out: dict[str, list[str]]) -> Event:
     missing = sorted({name for names in left_out.values() for name in names})
     shown = ", ".join(escaped(name) for name in missing[:MOST_NAMES])
     more = f" and {len(missing) - MOST_NAMES} more" if len(missing) > MOST_NAMES else ""
     hooks = ", ".join(escaped(name) for name in list(left_out)[:MOST_NAMES])
     return Event(
-        regarding=Reference(api_version=GROUP, kind=kind, name=NAME),
+        regarding=about,
         severity=Severity.WARNING,
         reason="VgpuResourceNotMatched",
         action="Check",
-        note=f"the matchConditions of {hooks} do not name {shown}{more}: pods that ask by such a "
-        f"resource alone are not reviewed. Add r == '{escaped(missing[0])}' || before r.startsWith "
+        note=f"the conditions of {hooks} do not name {shown}{more}: pods that ask by such a "
+        "resource alone pass unseen, or count as asking for none. Add "
+        f"r == '{escaped(missing[0])}' || before r.startsWith "
         "in each of them, likewise for the others (docs/agent.md)",
     )

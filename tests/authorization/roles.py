@@ -97,6 +97,8 @@ WEBHOOKS_ROLES: Final = (
         get,list,watch configmaps kube-system/volcano-vgpu-node-config
         get,patch mutatingwebhookconfigurations vgpu-admission
         get,patch validatingwebhookconfigurations vgpu-admission
+        get validatingadmissionpolicies hidden.vgpu-admission.io
+        get validatingadmissionpolicies unlabelled.vgpu-admission.io
         create,patch mutatingadmissionpolicies hiding.vgpu-admission.io
         create,patch mutatingadmissionpolicybindings hiding.vgpu-admission.io
         create,patch events team/
@@ -135,6 +137,8 @@ WEBHOOKS_ROLES: Final = (
         create serviceaccounts/token vgpu-admission-agents/vgpu-agent
         impersonate users
         patch namespaces team
+        get validatingadmissionpolicies frozen.vgpu-admission.io
+        patch,delete validatingadmissionpolicies hidden.vgpu-admission.io
         patch validatingadmissionpolicies frozen.vgpu-admission.io
         delete validatingadmissionpolicybindings frozen.vgpu-admission.io
         create rolebindings team/

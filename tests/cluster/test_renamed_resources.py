@@ -3,12 +3,15 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from allocator.controllers import hiding_policy
 from tests.cluster.api import Json, wait_for
 from tests.cluster.installation import installation
 from tests.cluster.volcano_site import CONFIG_MAPS
 
 EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
-HOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/vgpu-admission"
+GROUP = "/apis/admissionregistration.k8s.io/v1"
+HOOKS = f"{GROUP}/mutatingwebhookconfigurations/vgpu-admission"
+HIDING = f"{GROUP}/mutatingadmissionpolicies/{hiding_policy.NAME}"
 TEXT = "nvidia:\n  resourceMemoryName: example.com/mem\n"
 MENDED = "r == 'example.com/mem' || r.startsWith("
 
@@ -26,6 +29,8 @@ def test_a_name_that_no_condition_has_is_an_event(
         metadata = {"name": "volcano-vgpu-device-config"}
         site.api.create(CONFIG_MAPS, {"metadata": metadata, "data": {"device-config.yaml": TEXT}})
         found = wait_for(lambda: {e["regarding"]["kind"]: e["note"] for e in told()}, within=60)
+        # The policy that the control plane publishes itself learns the name without anybody's help.
+        wait_for(lambda: "r == 'example.com/mem'" in str(site.api.get(HIDING)["spec"]), within=60)
         hooks = site.api.get(HOOKS)
         for hook in hooks["webhooks"]:
             for condition in hook.get("matchConditions", ()):
@@ -33,4 +38,5 @@ def test_a_name_that_no_condition_has_is_an_event(
         site.api.replace(HOOKS, hooks)
 
     assert "do not name example.com/mem: pods" in found["MutatingWebhookConfiguration"]
+    assert "do not name example.com/mem: pods" in found["ValidatingAdmissionPolicy"]
     assert "r == 'example.com/mem' ||" in found["MutatingWebhookConfiguration"]

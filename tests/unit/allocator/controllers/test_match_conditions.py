@@ -11,7 +11,7 @@ import pytest
 
 from allocator.catalog.vocabularies import VOCABULARIES, VOLCANO, Vocabulary, configure_vocabulary
 from allocator.controllers.match_conditions import (
-    KINDS,
+    CHECKED,
     ConditionedWebhooks,
     MatchConditionsController,
     unnamed_resources,
@@ -19,6 +19,7 @@ from allocator.controllers.match_conditions import (
 from kube.client import CallOptions
 from kube.errors import NotFoundError
 from kube.events import Event
+from manifests.generator.policies import policies
 from manifests.generator.registrations import registrations
 from tests.builders.pods import MEMORY, NUMBER
 from tests.fakes.api_client import FakeApiClient
@@ -33,15 +34,15 @@ RENAMED = configure_vocabulary(
 class Cluster(FakeApiClient):
     """An API server with our two configurations, or without."""
 
-    stored: Mapping[str, Any]  # by kind
+    stored: Mapping[str, Any]  # by place
     vocabularies: Sequence[Vocabulary] = VOCABULARIES
     events: list[Event] = field(default_factory=list)
 
     async def get(self, path: str, **_: Unpack[CallOptions]) -> bytes:
-        kind = next(kind for kind in KINDS if f"/{kind.lower()}s/vgpu-admission" in path)
-        if kind not in self.stored:
+        place = path.removeprefix("/apis/admissionregistration.k8s.io/v1/")
+        if place not in self.stored:
             raise NotFoundError(404, "NotFound", path)
-        return orjson.dumps(self.stored[kind])
+        return orjson.dumps(self.stored[place])
 
     def swept(self) -> list[Event]:
         controller = MatchConditionsController(
@@ -52,7 +53,12 @@ class Cluster(FakeApiClient):
 
 
 def generated() -> dict[str, Any]:
-    return dict(zip(KINDS, (MUTATING, VALIDATING), strict=True))
+    named = {each["metadata"]["name"]: each for each in policies()[::2]}
+    return dict(zip(CHECKED, (MUTATING, VALIDATING), strict=False)) | {
+        place: named[name]
+        for place in CHECKED
+        if (name := place.rpartition("/")[2]) != "vgpu-admission"
+    }
 
 
 def test_what_is_installed_names_what_is_usual() -> None:
@@ -63,9 +69,12 @@ def test_what_is_installed_names_what_is_usual() -> None:
 
 def test_a_new_name_outside_of_the_prefixes_is_said() -> None:
     """On each configuration, with what to write; a name below the old prefix is matched."""
-    mutating, validating = Cluster(generated(), vocabularies=(RENAMED,)).swept()
+    events = Cluster(generated(), vocabularies=(RENAMED,)).swept()
 
-    assert (mutating.regarding.kind, validating.regarding.kind) == KINDS
+    assert [event.regarding.kind for event in events] == list(CHECKED.values())
+    mutating, _, hidden, unlabelled = events
+    assert "conditions of hidden.vgpu-admission.io do not name example.com/mem" in hidden.note
+    assert "conditions of unlabelled.vgpu-admission.io do not" in unlabelled.note
     assert mutating.reason == "VgpuResourceNotMatched"
     assert "pods.vgpu-admission.io" in mutating.note
     assert "do not name example.com/mem: pods" in mutating.note
