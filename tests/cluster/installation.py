@@ -128,6 +128,18 @@ class Installation:
             wait_for(lambda: self.api.get(f"/api/v1/namespaces/{name}/serviceaccounts/default"))
         return name
 
+    def unlabelled_namespace(self) -> str:
+        """Make a namespace without the label, in which no policy refuses who asks for GPUs.
+
+        So it is where somebody has taken that policy out of force, or before it is.
+        """
+        name = "sole-capacity.vgpu-admission.io"
+        with contextlib.suppress(ApiError):  # it is out of force already
+            self.api.request("DELETE", f"{HOOKS}/validatingadmissionpolicybindings/{name}")
+        space = self.namespace({})
+        wait_for(lambda: name not in self.refusal(space, pod()))
+        return space
+
     def create(self, namespace: str, written: Json, **query: str) -> Reply:
         """Create a pod, whichever namespace its manifest names."""
         metadata = {**written["metadata"], "namespace": namespace}

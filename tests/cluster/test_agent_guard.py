@@ -59,7 +59,7 @@ def test_memory_of_strangers_is_not_promised(gpu_node: GpuNode) -> None:
 def test_a_pod_that_passed_the_webhook_by(gpu_node: GpuNode) -> None:
     """Where admission did not see a pod, CDI still beats what its tenant wrote."""
     site = gpu_node.site
-    team = site.namespace({})
+    team = site.unlabelled_namespace()
     site.create(team, by_variables())
     try:
         held_to_its_share(gpu_node, running(site, team))

@@ -62,7 +62,7 @@ def test_what_a_config_map_brings_loses(gpu_node: GpuNode, team: str) -> None:
 def test_a_pod_that_passed_the_webhook_by(gpu_node: GpuNode) -> None:
     """Nothing beats what its tenant wrote, so it does not start, and says why."""
     site = gpu_node.site
-    team = site.namespace({})
+    team = site.unlabelled_namespace()
     site.create(team, by_variables())
     try:
         uid = pod_of(site, team)["metadata"]["uid"]

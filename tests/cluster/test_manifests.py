@@ -78,6 +78,7 @@ def test_without_agents_nothing_is_privileged(site: Site) -> None:
     "name",
     [
         "unlabelled",
+        "sole-capacity",
         "hidden",
         "frozen",
         "gpunodes",
