@@ -232,6 +232,26 @@ def test_what_nobody_was_promised_is_foreign(node: MonitoredNode) -> None:
     assert node.events == []
 
 
+def test_where_pods_without_a_share_run_is_known_while_a_gpu_is_silent(
+    node: MonitoredNode,
+) -> None:
+    """What is charged to them must not move because a driver fails for a moment."""
+
+    def reached() -> dict[str, frozenset[str]]:
+        node.run_cycle()
+        assert node.monitor.snapshot is not None
+        return dict(node.monitor.snapshot.reached)
+
+    with Tenant(node.seed(share()), uuids=(GPU,)) as tenant:
+        node.enrol(tenant, uid=NEIGHBOUR)
+        node.use(tenant, 700)
+        seen = reached()
+        node.lose(GPU)
+        silent = reached()
+
+    assert seen == silent == {NEIGHBOUR: {GPU}}
+
+
 def test_what_nobody_answers_for_is_told_once_of_the_node(node: MonitoredNode) -> None:
     """Once it has lasted; a GPU that is silent for a moment ends nothing."""
     with Tenant(node.seed(share()), uuids=(GPU,)) as tenant:

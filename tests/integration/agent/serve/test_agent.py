@@ -7,7 +7,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -189,6 +189,24 @@ def test_nothing_is_told_of_a_gpu_before_its_instances_are_known() -> None:
         told = [c.object["status"]["gpus"] for c in changes if "gpus" in c.object.get("status", {})]
         assert told
         assert all(gpu["healthy"] for gpus in told for gpu in gpus)
+
+    run_agent(act)
+
+
+def test_what_the_monitor_sees_without_an_entry_reaches_the_status() -> None:
+    """Memory that is foreign, and where pods without a share have processes."""
+
+    async def act(scene: Scene) -> None:
+        await scene.wait_until_serving()
+        monitor, informer = scene.parts.monitor, scene.parts.hardware_informer
+        await until(lambda: monitor.snapshot is not None)
+        assert monitor.snapshot is not None
+        reached = {"stranger": frozenset({scene.uuid(1)})}
+        monitor.snapshot = replace(monitor.snapshot, reached=reached, foreign={})
+        monitor.on_snapshot()
+
+        assert informer.hardware is not None
+        assert informer.hardware.reached == reached
 
     run_agent(act)
 

@@ -13,6 +13,8 @@ from agent.serve.monitor_view import Evictor, MonitorView
 from allocator.ledger.schema import spec_of
 from kube.client import Client
 from kube.config import Access
+from tests.builders.gpunodes import entry
+from tests.builders.model import soft_grant
 from tests.fakes.api_server import ApiServer
 from tests.harness.mig_agent import Desk
 from tests.integration.agent.clusterside import GPU_NODES, Scene, play, promised
@@ -81,11 +83,12 @@ def test_what_the_status_tells_as_unpromised_is_known_by_pod_and_gpu(tmp_path: P
         view = view_of(scene, tmp_path)
         await scene.status_controller.flush()
         assert view.unpromised_memory() == {}
-        older = spec_of((promised("older"),))["entries"]
+        two = entry("older", soft_grant(1000, gpu="GPU-0"), soft_grant(500, gpu="GPU-0"))
+        older = spec_of((two,))["entries"]
         scene.change(f"{GPU_NODES}/n", status=scene.status | {"unpromised": older})
         await scene.caught_up()
 
-        assert view.unpromised_memory() == {("older", "GPU-0"): 1000}
+        assert view.unpromised_memory() == {("older", "GPU-0"): 1500}
 
     play(act)
 

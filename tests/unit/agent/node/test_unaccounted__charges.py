@@ -174,6 +174,27 @@ def test_containers_share_a_gpu_where_they_fit() -> None:
     assert grants(apart) == on(*GPUS[:2], memory=10240)
 
 
+def test_a_charge_that_stands_is_counted_before_new_ones() -> None:
+    """Whoever comes next, by whatever uid, finds the room that is left."""
+    half = entry("half", soft_grant(WHOLE - 8000, gpu=GPUS[2]))
+    before = [entry("z", soft_grant(7168, gpu=GPUS[2]))]
+    asking = {"aliyun.com/gpu-mem": "7"}
+
+    found = charged(pod("a", {}, asking), pod("z", {}, asking), promised=[half], before=before)
+
+    assert grants(found["z"]) == on(GPUS[2], memory=7168)
+    assert grants(found["a"]) == on(GPUS[0], memory=7168)
+
+
+def test_containers_that_take_turns_share_a_gpu() -> None:
+    """An init container has ended when the others start; what both use counts once."""
+    large = {"aliyun.com/gpu-mem": "10"}
+
+    found = charged(pod("p", {}, large, init=(large,)))["p"]
+
+    assert grants(found) == on(GPUS[0], GPUS[0], memory=10240)
+
+
 def test_many_pods_fill_one_gpu_after_the_other() -> None:
     """Two share a GPU, and the last comes where there is most room."""
     pods = [pod(f"p{n}", {}, {"aliyun.com/gpu-mem": "7"}) for n in range(9)]

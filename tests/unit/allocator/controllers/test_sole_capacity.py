@@ -8,8 +8,9 @@ from typing import Any, Unpack
 import orjson
 import pytest
 
-from allocator.catalog.keys import SOLE_KEY
+from allocator.catalog.keys import CAPACITY_KEY, SOLE_KEY
 from allocator.catalog.vocabularies import GPUSHARE, VOCABULARIES, Vocabulary, configure_vocabulary
+from allocator.cluster.objects import decode_node
 from allocator.controllers.sole_capacity import (
     LASTING_SECONDS,
     SoleCapacityController,
@@ -51,6 +52,24 @@ THEIRS = node(SLOT, "volcano.sh/vgpu-memory", name="theirs")
 def test_what_is_ours_alone(nodes: list[NodeIdentity], expected: set[str]) -> None:
     """Offered by an agent of ours, and on no node by anybody else."""
     assert sole_resources(nodes, VOCABULARIES) == expected
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        pytest.param({"annotations": {CAPACITY_KEY: f"{MEM},{SLOT}"}}, {MEM}, id="noted"),
+        pytest.param({"annotations": {CAPACITY_KEY: f"{SLOT},,"}}, set(), id="noted-another"),
+        pytest.param({}, set(), id="no-note"),
+    ],
+)
+def test_it_is_read_of_a_node(metadata: dict[str, Any], expected: set[str]) -> None:
+    """Of a resource that is withdrawn nothing is offered, whoever noted it."""
+    status = {"allocatable": {"cpu": "2", MEM: "80", SLOT: "0"}}
+    written = {"metadata": {"name": "n", **metadata}, "status": status}
+
+    read = decode_node(orjson.dumps(written)).identity()
+
+    assert sole_resources([read], VOCABULARIES) == expected
 
 
 def test_a_resource_is_known_by_the_name_that_the_cluster_gives_it() -> None:
