@@ -11,13 +11,11 @@ from agent.share import Share
 from allocator.catalog.injection import REGION_FILE, REGION_PATH
 from allocator.model.untrusted import quote
 
+_MIB: Final = 1024 * 1024
 _REMEDY: Final = (
     "the library counts it on others, because CUDA_VISIBLE_DEVICES numbers GPUs anew in each"
     " process; ask for one GPU per container, for whole GPUs, or for mode mig"
 )
-
-
-_MIB: Final = 1024 * 1024
 _UNCOUNTED: Final = (
     "it runs without the interception library, or with a region of its own"
     " (CUDA_DEVICE_MEMORY_SHARED_CACHE), so that only the driver's figures hold it to its limit"
@@ -49,10 +47,11 @@ def uncounted_violation(
     return _violation(ViolationKind.UNCOUNTED, opened.share, pods, note=note, gpu=gpu)
 
 
-def disk_violation(opened: RegionReading, share: Share, pods: Mapping[str, LocalPod]) -> Violation:
+def disk_violation(reading: RegionReading, share: Share, pods: Mapping[str, LocalPod]) -> Violation:
     """Return the violation of a container that let a region grow on the node's disk."""
-    excess = f"{opened.excess} bytes" if opened.excess < _MIB else f"{opened.excess // _MIB} MiB"
-    note = f"had {excess} too many in {REGION_PATH}, which is on the node's disk; they were cut off"
+    excess = reading.excess
+    amount = f"{excess} bytes" if excess < _MIB else f"{excess // _MIB} MiB"
+    note = f"had {amount} too many in {REGION_PATH}, which is on the node's disk; they were cut off"
     return _violation(ViolationKind.DISK, share, pods, note=note)
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from agent.region.layout import SEEDED
 from tests.hami_core.conftest import NodeMaker
+from tests.harness.container import Image
 from tests.harness.cuda_program import OUT_OF_MEMORY
 from tests.harness.library_node import GIB, MIB, LibraryNode
 
@@ -16,10 +17,12 @@ LIES = {
 
 
 @pytest.mark.parametrize("uid", [0, 1000])
-def test_what_was_promised_can_be_had_and_no_more(node: LibraryNode, uid: int) -> None:
+@pytest.mark.parametrize("users", [False, True], ids=["host-users", "own-users"])
+def test_what_was_promised_can_be_had_and_no_more(
+    node: LibraryNode, uid: int, *, users: bool
+) -> None:
     """8 GiB of a GPU of 40, as CUDA and NVML tell it and as they give it."""
-    share = node.share(8192)
-    with node.container(share) as container:
+    with node.container(node.share(8192), image=Image(user_namespace=users)) as container:
         program = container.program(uid=uid)
 
         assert program.tell("init") == "1"
@@ -39,6 +42,18 @@ def test_variables_change_nothing(node: LibraryNode, env: dict[str, str]) -> Non
 
         assert program.fits(0, 7 * GIB)
         assert program.tell(f"alloc 0 {GIB}") == OUT_OF_MEMORY
+
+
+def test_limits_hold_without_the_variables_that_tell_them(node: LibraryNode) -> None:
+    """As in a program that starts another with what it thinks that one needs."""
+    with node.container(node.share(8192)) as container:
+        env = {name: value for name, value in container.env.items() if "LIMIT" not in name}
+        program = container.program(env=env)
+        program.tell("init")
+
+        assert set(env) < set(container.env)
+        assert program.fits(0, 7 * GIB)
+        assert not program.fits(0, GIB)
 
 
 def test_processes_share_one_limit(node: LibraryNode) -> None:
