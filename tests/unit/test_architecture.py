@@ -57,6 +57,7 @@ COMPUTES = frozenset(
         "re",
         "string",
         "struct",
+        "sys",  # intern
         "textwrap",
         "types",
         "typing",
