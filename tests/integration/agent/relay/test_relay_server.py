@@ -231,7 +231,7 @@ def test_an_agent_that_ends_during_a_start_is_followed_by_the_next() -> None:
     play(act, start_seconds=20.0)
 
 
-@pytest.mark.parametrize(("soft", "mounts"), [(True, 3), (False, 0)])
+@pytest.mark.parametrize(("soft", "mounts"), [(True, 4), (False, 0)])
 def test_without_cdi_the_relay_mounts_what_the_agent_would(*, soft: bool, mounts: int) -> None:
     """And it marks a container that got no mounts, which must not share a GPU later."""
 
