@@ -7,6 +7,8 @@ from dataclasses import replace
 from itertools import count
 from typing import Final, TypeVar
 
+import structlog
+
 from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
 from allocator.cluster.configmaps import (
     DEVICE_CONFIG_NAME,
@@ -33,6 +35,7 @@ from allocator.extender.index import Index, IndexBuilder, NodesByPod
 from allocator.extender.score import scorer
 from allocator.ledger.ledger import Ledger
 from allocator.ledger.lifecycle import NodeIdentity, status_is_current
+from allocator.mig.fleet_shapes import FleetShapes
 from allocator.mig.learned_demand import with_arrivals
 from allocator.mig.positions import with_volcano_positions
 from allocator.model.board import Board
@@ -48,8 +51,10 @@ NODES: Final = "/api/v1/nodes"
 NAMESPACES: Final = "/api/v1/namespaces"
 KINDS: Final = ("gpunodes", "nodes", "namespaces", "settings", "devices", "nodeconfig")
 REQUIRED_KINDS: Final = ("gpunodes", "nodes")  # every answer needs both
+RETRY_SECONDS: Final = 1.0  # until nodes are asked about again whose boards were one too many
 MOST_ARRIVALS: Final = 10_000  # uids remembered, so that no pod is learned from twice
 T = TypeVar("T")
+log = structlog.get_logger(__name__)
 
 
 class DemandLearner:
@@ -100,6 +105,8 @@ class Inventory:
         self._index = Index(snapshot=Snapshot(version="0"))
         self._nodes_by_pod = NodesByPod()
         self._changed: set[str] = set()  # nodes that may differ from those in the builder
+        self._shapes = FleetShapes()
+        self._retry_at = 0.0  # when nodes that wait are asked about again, monotonic seconds
         self._learner = DemandLearner()
         self._dirty = True  # _index is outdated
         self.settings: Settings = DEFAULTS
@@ -266,7 +273,7 @@ class Inventory:
 
     def index(self) -> Index:
         """Return the cluster prepared for questions about many nodes at a time."""
-        if self._dirty:
+        if self._dirty or (self._changed and self._clock.monotonic() >= self._retry_at):
             self._index, self._dirty = self._rebuild(), False
         index, age = self._index, self.age()
         if index.all_nodes_known and (age is None or age > self.settings.stale_after_seconds):
@@ -277,13 +284,22 @@ class Inventory:
 
     def _rebuild(self) -> Index:
         """Update the builder with the nodes that changed, and return its index."""
+        now = self._clock.monotonic()
+        self._shapes.begin()
+        waiting = set()
         for name in self._changed:
             node = self._node(name) if name in self._nodes else None
             if node is None:
                 self._builder.drop(name)
-            else:
+                self._shapes.drop(name)
+            elif self._shapes.admit(name, node.gpus, now=now):
                 self._put(node)
-        self._changed.clear()
+            else:
+                waiting.add(name)
+                self._builder.put(replace(node, gpus=(), fresh=False), closed=True)
+        if waiting:
+            log.warning("nodes with new kinds of MIG boards wait", nodes=sorted(waiting)[:8])
+        self._changed, self._retry_at = waiting, now + RETRY_SECONDS
         return self._builder.index(
             version=str(next(self._versions)),
             complete=self.watches["gpunodes"].synced and self.watches["nodes"].synced,

@@ -23,6 +23,7 @@ _PROFILE_NAME: Final = re.compile(
 )
 
 
+@lru_cache(maxsize=1024)
 def shape_of(profile: str) -> ProfileShape | None:
     """Return the parts of a GPU instance profile's name; ``None`` for any other text."""
     match = _PROFILE_NAME.fullmatch(profile)

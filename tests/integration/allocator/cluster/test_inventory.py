@@ -2,11 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 
 import pytest
 
 from allocator.cluster.inventory import GPU_NODES, NAMESPACES, NODES, Inventory
 from allocator.config.settings import FleetScope
+from allocator.mig.fleet_shapes import MOST_AT_ONCE
+from allocator.mig.slot_policy import board_facts
 from allocator.model.request import Mode
 from allocator.volcano.register import REGISTER_ANNOTATION
 from kube.client import Client
@@ -322,5 +325,70 @@ def test_what_a_register_told_stands_only_while_its_plugin_is_to_serve() -> None
         ours = server.objects.read(place) | {"data": {"settings.yaml": "nodeAgent: vgpu-admission"}}
         server.objects.replace(place, ours)
         await until(lambda: inventory.index().node_infos["a"].closed)
+
+    play(scene)
+
+
+def cut_node(number: int) -> Json:
+    """Build a GPUNode with four boards of shapes that no other one has."""
+    boards = [
+        {
+            "name": f"B{number}-{board}",
+            "slots": 8,
+            "profiles": [
+                {"name": "1g.1gb", "id": 0, "memoryMiB": 1000, "sms": 1, "size": 1, "starts": [0]}
+                | {"starts": [s for s in range(8) if (4 * number + board + 1) >> s & 1]},
+                {"name": "2g.1gb", "id": 1, "memoryMiB": 1000, "sms": 1, "size": 1, "starts": [0]},
+            ],
+        }
+        for board in range(4)
+    ]
+    gpus = [
+        {"uuid": f"GPU-{number}-{board}", "index": board, "board": board, "memoryMiB": 1000}
+        | {"mode": "mig", "healthy": True, "slots": 7}
+        for board in range(4)
+    ]
+    status = {**GPU_NODE["status"], "inventory": "x", "boards": boards, "gpus": gpus}
+    return {**GPU_NODE, "metadata": {"name": f"n{number}"}, "status": status}
+
+
+def test_many_nodes_with_boards_of_their_own_are_taken_up_little_by_little() -> None:
+    """No answer builds the tables of all; whoever waits is closed, and taken up a second later."""
+    now = [0.0]
+
+    async def scene(server: ApiServer, inventory: Inventory) -> None:
+        for number in range(12):
+            server.objects.create(parsed(NODES), node(f"n{number}"))
+            server.objects.create(parsed(GPU_NODES), cut_node(number))
+        await until(lambda: len(inventory.nodes() or ()) == len(inventory.ledgers() or ()) == 12)
+        built = [board_facts.cache_info().misses]
+        open_nodes = []
+        for _ in range(4):
+            index = inventory.index()
+            built.append(board_facts.cache_info().misses)
+            open_nodes.append(sum(not one.closed for one in index.node_infos.values()))
+            assert len(index.node_infos) == 12
+            assert index.snapshot.complete == (open_nodes[-1] == 12)
+            assert inventory.index() is index
+            now[0] += 2
+
+        assert open_nodes == [4, 8, 12, 12]
+        assert max(after - before for before, after in pairwise(built)) <= MOST_AT_ONCE
+
+    play(scene, now=lambda: now[0])
+
+
+def test_a_node_that_reports_too_much_is_closed_and_no_pod_is_refused_for_it() -> None:
+    """Its GPUs are not known, but it has some."""
+
+    async def scene(server: ApiServer, inventory: Inventory) -> None:
+        server.objects.create(parsed(NODES), node("a"))
+        status = {**GPU_NODE["status"], "inventory": "x", "boards": [{}] * 9}
+        server.objects.create(parsed(GPU_NODES), {**GPU_NODE, "status": status})
+        await until(lambda: inventory.index().node_infos)
+
+        assert inventory.index().node_infos["a"].closed
+        assert not inventory.snapshot().complete
+        assert not inventory.snapshot().offers
 
     play(scene)

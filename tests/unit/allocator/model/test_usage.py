@@ -1,7 +1,8 @@
 """What a pod holds at most is what its init containers and its apps share, counted once."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -225,3 +226,28 @@ def chosen(request: PodRequest, nodes: Mapping[str, Node]) -> str:
     found = choose(snapshot(*nodes.values()), request)
     assert found.assignment is not None
     return found.assignment.node
+
+
+class _CountingTuple(tuple[Grant, ...]):
+    """Grants that count how often they are gone through."""
+
+    __slots__ = ()
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[Grant]:
+        type(self).walks += 1
+        return super().__iter__()
+
+
+def test_grants_on_many_gpus_are_gone_through_once() -> None:
+    """A node may report init containers on thousands of GPUs, each on others."""
+    _CountingTuple.walks = 0
+    containers = [held(Stage.INIT, name=f"c{c}") for c in range(64)]
+    many = [
+        replace(one, grants=_CountingTuple(soft_grant(1, gpu=f"{one.name}-{n}") for n in range(64)))
+        for one in containers
+    ]
+
+    assert len(peak_grants(many)) == 64 * 64
+    assert _CountingTuple.walks == 64
