@@ -13,7 +13,8 @@ from typing import Final
 
 from agent.doctor.facts import ACCEPTS, NodeFacts, ToolkitConfig
 from agent.region.layout import TESTED
-from allocator.report.terminal_lines import WIDTH, inert
+from allocator.model.untrusted import inert
+from allocator.report.terminal_lines import WIDTH
 
 Version = tuple[int, ...]
 DRIVER_FLOOR: Final = "470.42"  # MIG instances by UUID

@@ -6,13 +6,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, TextIO
 
-import orjson
-
 from agent.doctor.checks import DoctorFinding, findings, has_failure, render
 from agent.doctor.facts_files import facts_of
 from agent.driver.driver import Device, Driver, DriverError, Versions
 from agent.driver.driver_thread import DriverThread
 from agent.node.paths_cli import below
+from allocator.report.document_text import document_text
 
 DRIVER_TIMEOUT: Final = 60.0  # seconds for each answer of the driver; a slow NVML takes ten
 
@@ -63,5 +62,5 @@ def print_findings(
                 "ok": not has_failure(doctor_findings),
                 "findings": [asdict(each) for each in doctor_findings],
             }
-            stream.write(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode() + "\n")
+            stream.write(document_text(document, yaml=False) + "\n")
     return int(has_failure(doctor_findings))

@@ -221,11 +221,16 @@ def _closed_text(account: NodeAccount) -> str:
     why = account.no_inventory or account.closed
     if not why and all(reasons):
         why = reasons[0] if reasons else "its agent has found no GPU"
-    return "".join(c if " " <= c <= "~" else "?" for c in why[:LONGEST_REASON])
+    return _plain(why)
+
+
+def _plain(reason: str) -> str:
+    """Return *reason* as the API server takes it: short, in printable ASCII."""
+    return "".join(c if " " <= c <= "~" else "?" for c in reason[:LONGEST_REASON])
 
 
 def _extras(served_gpu: ServedGpu) -> Json:
-    reason: Json = {"reason": served_gpu.reason} if served_gpu.reason else {}
+    reason: Json = {"reason": _plain(served_gpu.reason)} if served_gpu.reason else {}
     return {"pci": served_gpu.pci} | reason
 
 

@@ -22,6 +22,11 @@ def text(value: str) -> str:
     return f"'{value}'"
 
 
+def literal(pattern: str) -> str:
+    """Return *pattern*, a regular expression of ours without quotes, as a string literal."""
+    return f"r'{pattern}'" if "\\" in pattern else text(pattern)
+
+
 def strings(values: Iterable[str]) -> str:
     """Return a list literal of *values*, sorted."""
     return f"[{', '.join(map(text, sorted(values)))}]"

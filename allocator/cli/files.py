@@ -11,7 +11,7 @@ from allocator.config.document import MAX_BYTES
 from allocator.config.manifest import DEFAULT_NAMESPACE, ManifestPod, P, pods_in
 from allocator.config.pod_templates import ACCEPTED
 from allocator.model.problem import Loaded, Problem, Rejected
-from allocator.report.terminal_lines import inert
+from allocator.model.untrusted import inert
 from allocator.report.together import PodOfFile
 
 STANDARD_INPUT: Final = "-"
@@ -127,7 +127,7 @@ def _usable_pods(
     if isinstance(parsed, Rejected):
         raise UnusableError(problems_text(name, parsed.problems))
     errors.writelines(
-        f"{display_name(name)}: {warning.path}: {warning.what}; skipped\n"
+        f"{display_name(name)}: {inert(f'{warning.path}: {warning.what}')}; skipped\n"
         for warning in parsed.warnings[:MOST_PROBLEMS]
     )
     return parsed.value
@@ -135,7 +135,7 @@ def _usable_pods(
 
 def problems_text(name: str, problems: Sequence[Problem]) -> str:
     """Return a line for each of the first ``MOST_PROBLEMS`` problems of the file *name*."""
-    lines = [f"{display_name(name)}: {problem}" for problem in problems[:MOST_PROBLEMS]]
+    lines = [f"{display_name(name)}: {inert(str(problem))}" for problem in problems[:MOST_PROBLEMS]]
     more = len(problems) - len(lines)
     return "\n       ".join([*lines, f"and {more} more"] if more else lines)
 

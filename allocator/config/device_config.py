@@ -58,6 +58,11 @@ _NODE_KEYS: Final = (
 _RESOURCE_NAME: Final = re.compile(r"[a-z0-9.-]{1,253}/[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
 # ``UUID[group-position]`` in a list separated by , : and ; cannot be decoded otherwise.
 _UNSAFE_IN_GROUP: Final = frozenset("-[],:;")
+# Every decision about a GPU in mode mig compares its model with these, and its groups with what
+# stands there. An A100 can be divided in 78 ways.
+_MOST_MODELS: Final = 256  # in all entries
+_MOST_GROUPS: Final = 128  # in one entry
+_MOST_ITEMS: Final = 16  # in one group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +137,7 @@ def _device_config(document: DocumentTable, notes: Notes) -> DeviceConfig:
         geometries=Geometries(tuple(map(_entry, table.tables("knownMigGeometries")))),
     )
     _distinct_resources(config, table)
+    _bounded_geometries(config.geometries, table)
     if not notes.errors:  # a partly read table would only cause follow-up errors
         path = table.at("knownMigGeometries")
         notes.errors.extend(defects(config.geometries.entries, path))
@@ -168,6 +174,21 @@ def _distinct_resources(config: DeviceConfig, table: DocumentTable) -> None:
             f"{describe(name)} names two resources",
             "four different names",
         )
+
+
+def _bounded_geometries(geometries: Geometries, table: DocumentTable) -> None:
+    """Note where there are more models, groups or items than a decision can go through."""
+    path, note = table.at("knownMigGeometries"), table.notes.error
+    models = sum(len(entry.models) for entry in geometries.entries)
+    if models > _MOST_MODELS:
+        note(path, f"{models} models", f"at most {_MOST_MODELS} in all entries")
+    for index, entry in enumerate(geometries.entries[:_MOST_MODELS]):
+        place = f"{path}[{index}].allowedGeometries"
+        if len(entry.groups) > _MOST_GROUPS:
+            note(place, f"{len(entry.groups)} groups", f"at most {_MOST_GROUPS}")
+        items = max((len(group.items) for group in entry.groups), default=0)
+        if items > _MOST_ITEMS:
+            note(place, f"a group of {items} geometries", f"at most {_MOST_ITEMS} in a group")
 
 
 def _entry(table: DocumentTable) -> GeometryEntry:

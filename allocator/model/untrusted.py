@@ -1,4 +1,4 @@
-"""Text from strangers: quoting it, using it as a name, parsing it as bounded JSON."""
+"""Text from strangers: showing it, using it as a name, parsing it as bounded JSON."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -6,6 +6,46 @@ from typing import Final
 import msgspec
 
 LONGEST: Final = 64  # characters
+# What Unicode calls printable and nobody sees: fillers, joiners and selectors without a glyph.
+_INVISIBLE: Final = frozenset(
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0"
+)
+
+
+def is_plain(text: str) -> bool:
+    """Say whether a reader sees each character of *text*, and a terminal obeys none."""
+    return text.isprintable() and (text.isascii() or _INVISIBLE.isdisjoint(text))
+
+
+def inert(text: str) -> str:
+    """Return *text* with a sign for each character that is not plain (:func:`is_plain`).
+
+    Those are control and format characters, such as escape sequences and what turns text round,
+    separators of lines, and half characters.
+    """
+    return text if is_plain(text) else "".join([c if is_plain(c) else "\ufffd" for c in text])
+
+
+def inert_lines(text: str) -> str:
+    """Return *text* of several lines with :func:`inert` applied to each."""
+    return "\n".join(map(inert, text.split("\n")))
+
+
+def plain_json(text: str) -> str:
+    """Return the JSON *text* with an escape for each character that is not plain.
+
+    It means the same: such characters stand only between quotes, except the line breaks of an
+    indented text, which stay.
+    """
+    return "\n".join(
+        line if is_plain(line) else "".join([c if is_plain(c) else _json_escape(c) for c in line])
+        for line in text.split("\n")
+    )
+
+
+def _json_escape(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join([f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4)])
 
 
 def escaped(value: str | int) -> str:
@@ -14,7 +54,7 @@ def escaped(value: str | int) -> str:
     Quotes and backslashes are escaped too, so that the text may stand between quotes.
     """
     text = str(value)
-    if len(text) <= LONGEST and text.isprintable() and not ('"' in text or "\\" in text):
+    if len(text) <= LONGEST and is_plain(text) and not ('"' in text or "\\" in text):
         return text  # nearly always; names and paths are shown in every decision record
     escaped = "".join(map(_printable, text[: LONGEST + 1]))
     return escaped if len(escaped) <= LONGEST else f"{escaped[: LONGEST - 1]}…"
@@ -23,7 +63,7 @@ def escaped(value: str | int) -> str:
 def all_shown(texts: Sequence[str]) -> Sequence[str]:
     """Return *texts* with :func:`escaped` applied to each; most need no change."""
     plain = "".join(texts)
-    if plain.isprintable() and not ('"' in plain or "\\" in plain) and _all_short(texts):
+    if is_plain(plain) and not ('"' in plain or "\\" in plain) and _all_short(texts):
         return texts
     return [escaped(text) for text in texts]
 
@@ -43,7 +83,7 @@ def quote(value: str | int) -> str:
 def _printable(character: str) -> str:
     if character in '"\\':
         return f"\\{character}"
-    return character if character.isprintable() else ascii(character)[1:-1]
+    return character if is_plain(character) else ascii(character)[1:-1]
 
 
 _LONGEST: Final = 253

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from allocator.model.untrusted import inert
+
 WIDTH: Final = 80  # columns where nothing tells how wide the terminal is
 NARROWEST, WIDEST = 40, 200  # columns that text is laid out for
 INDENT: Final = 10  # columns of the labels
@@ -88,22 +90,27 @@ def row(label: str, text: str, tone: Tone = Tone.PLAIN) -> Iterator[Line]:
 def printed_lines(lines: Iterable[Line], width: int = WIDTH) -> Iterator[PrintedLine]:
     """Yield *lines* as they are printed on a terminal of *width* columns.
 
-    What a terminal would obey is taken out. A :data:`PrintedLine` is left as it is.
+    What a terminal would obey is taken out of every part of every line.
     """
     for line in lines:
-        match line:
-            case HeadingLine():
-                yield _printed_heading(line, width)
-            case WrappedLine():
-                yield from _wrapped(line, width)
-            case ListLine(head=head, tone=tone):
-                text = _joined(line, width - len(head))
-                yield from _wrapped(WrappedLine(head, text, tone, Tone.PLAIN), width)
-            case CutLine(head=head, tone=tone, end=end):
-                text = cut(inert(line.text), width - len(head) - len(end.text))
-                yield TextSpan(head), TextSpan(text, tone), end
-            case _:
-                yield line
+        for printed in _laid_out(line, width):
+            yield tuple([TextSpan(inert(span.text), span.tone) for span in printed])
+
+
+def _laid_out(line: Line, width: int) -> Iterator[PrintedLine]:
+    match line:
+        case HeadingLine():
+            yield _printed_heading(line, width)
+        case WrappedLine():
+            yield from _wrapped(line, width)
+        case ListLine(head=head, tone=tone):
+            text = _joined(line, width - len(head))
+            yield from _wrapped(WrappedLine(head, text, tone, Tone.PLAIN), width)
+        case CutLine(head=head, tone=tone, end=end):
+            text = cut(line.text, width - len(head) - len(end.text))
+            yield TextSpan(head), TextSpan(text, tone), end
+        case _:
+            yield line
 
 
 def counted(number: int, noun: str) -> str:
@@ -117,7 +124,7 @@ def plain_text(line: PrintedLine) -> str:
 
 
 def _printed_heading(line: HeadingLine, width: int) -> PrintedLine:
-    shown = cut(inert(line.title), width - len(line.word) - 4)
+    shown = cut(line.title, width - len(line.word) - 4)
     rule = "─" * (width - len(shown) - len(line.word) - 2)
     return (
         TextSpan(shown, Tone.STRONG),
@@ -142,11 +149,6 @@ def _joined(line: ListLine, width: int) -> str:
             return f"{text}, …"
         text += f", {item}"
     return text
-
-
-def inert(text: str) -> str:
-    """Return *text* with nothing in it that a terminal would obey."""
-    return "".join(c if c.isprintable() else "�" for c in text)
 
 
 def cut(text: str, width: int) -> str:

@@ -9,7 +9,7 @@ from allocator.cli.files import Streams, pods_of_all
 from allocator.cli.terminal import show
 from allocator.config.fleet_document import fleet_document
 from allocator.report.feasibility import exit_code
-from allocator.report.terminal_lines import Line, inert
+from allocator.report.terminal_lines import Line
 from allocator.report.together import PodOfFile
 from console.cli.session import CommandSession, QuestionError
 from console.cluster.pod import PodView
@@ -151,7 +151,7 @@ async def export_fleet(reader: ClusterReader, session: CommandSession, output: O
     site = await reader.site()
     fleet = fleet_document(site.node(name) for name in site.ledgers)
     for sentence in fleet.left_out:
-        session.warn(inert(sentence))
+        session.warn(sentence)
     if not fleet.content["nodes"]:
         raise QuestionError("no GPU is known here; accepted: a cluster whose nodes report GPUs")
     session.print([document(fleet.content, output)])

@@ -38,12 +38,13 @@ class Printer:
             ordered = in_order(listing, self.column)
             self.session.print(listing_lines(ordered, self.output, headed=self.headed))
         else:
-            self.session.errors.write(f"{nothing}\n")
+            self.session.note(nothing)
         return 0
 
     def note(self, lines: Iterable[str]) -> None:
         """Write *lines* about the list to the error stream."""
-        self.session.errors.writelines(f"{line}\n" for line in lines)
+        for line in lines:
+            self.session.note(line)
 
 
 class ChangePrinter:

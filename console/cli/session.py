@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final, TextIO
 
 from allocator.cli.files import UnusableError
+from allocator.model.untrusted import inert_lines
 from console.cluster.cluster_client import GROUP, PLURAL, ClusterTarget, connect
 from console.cluster.reader_client import FORBIDDEN, ClusterReader
 from console.cluster.snapshot import READER_ROLE
@@ -47,16 +48,20 @@ class CommandSession:
                 reader.warn_of_missing_rights()
                 return code
         except (QuestionError, UnusableError, KubeError) as error:
-            self.errors.write(f"{error_message(error)}\n")
+            self.note(error_message(error))
             return ERROR
 
     def warn(self, text: str) -> None:
         """Write a warning to the error stream."""
-        self.errors.write(f"Warning: {text}\n")
+        self.note(f"Warning: {text}")
+
+    def note(self, text: str) -> None:
+        """Write *text* to the error stream, without what a terminal would obey."""
+        self.errors.write(f"{inert_lines(text)}\n")
 
     def print(self, lines: Iterable[str]) -> None:
-        """Write *lines* to the output."""
-        self.output.writelines(f"{line}\n" for line in lines)
+        """Write *lines* to the output, without what a terminal would obey."""
+        self.output.writelines(f"{inert_lines(line)}\n" for line in lines)
         self.output.flush()
 
 

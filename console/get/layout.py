@@ -19,7 +19,6 @@ from allocator.report.terminal_lines import (
     Tone,
     WrappedLine,
     cut,
-    inert,
 )
 from console.cluster.snapshot import ClusterView, DriverAccount, GrantHolder, holders
 from console.get.gpu_rows import layout as counted
@@ -47,7 +46,7 @@ def layout_lines(site: ClusterView, width: int = WIDTH) -> Iterator[Line]:
         if number:
             yield ()
         account = site.account(name)
-        driver = f"  driver {inert(account.driver)}" if account.driver else ""
+        driver = f"  driver {account.driver}" if account.driver else ""
         if closed_reason:
             yield WrappedLine("", f"{name}: {closed_reason}", Tone.WARN)
         else:

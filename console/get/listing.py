@@ -88,10 +88,16 @@ def _csv_lines(listing: Listing, *, headed: bool) -> Iterator[str]:
 
 
 def _value(value: object) -> str:
-    """Return a value as text: ``None`` as "", anything that is no text as JSON."""
+    """Return a value as text: ``None`` as "", anything that is no text as JSON.
+
+    Text that a spreadsheet would take for a formula begins with an apostrophe.
+    """
     if value is None or isinstance(value, str):
-        return value or ""
+        return f"'{value}" if value and value[0] in _FORMULAS else value or ""
     return orjson.dumps(value).decode()
+
+
+_FORMULAS: Final = "=+-@\t\r"  # what the text of a formula begins with
 
 
 def document(content: dict[str, Any], output: OutputFormat) -> str:

@@ -7,8 +7,7 @@ from typing import Final
 
 from allocator.catalog.boards import bare_name
 from allocator.model.units import MiB
-from allocator.model.untrusted import escaped
-from allocator.report.terminal_lines import inert
+from allocator.model.untrusted import escaped, inert
 
 NONE: Final = "<none>"
 UNKNOWN: Final = "<unknown>"

@@ -5,8 +5,9 @@ With the lists in the schema a promise took half as long again, so it leaves lis
 Only the control plane writes promises, and checks them when it reads them. A policy checks what an
 agent writes to the status against these shapes.
 
-Bounds are far above what hardware has; they keep one object below the API server's limits and
-a compromised node from filling them.
+Bounds are above what hardware has. They keep one object below the API server's limits, and what a
+compromised node may write from costing the control plane more than any other node does. No text of
+an agent has a character that a terminal obeys, for kubectl prints columns as they are.
 """
 
 from collections.abc import Mapping
@@ -14,7 +15,15 @@ from types import MappingProxyType
 from typing import Final
 
 from allocator.ledger.ledger import LONGEST_STATED
-from allocator.ledger.schema import DEVICE_ID, UID
+from allocator.ledger.schema import (
+    DEVICE_ID,
+    MOST_BOARDS,
+    MOST_GPUS,
+    MOST_INSTANCES,
+    MOST_UNPROMISED,
+    UID,
+)
+from allocator.mig.board_bounds import MOST_PROFILES, MOST_SLOTS
 from allocator.model.request import Mode, Stage
 from manifests.generator.names import DOMAIN, Json
 from manifests.generator.shapes import Flag, Many, Moment, Number, ObjectShape, Text, Word
@@ -22,6 +31,8 @@ from manifests.generator.shapes import Flag, Many, Moment, Number, ObjectShape, 
 _DEVICE_ID: Final = Text(96, f"^{DEVICE_ID}$")
 _UID: Final = Text(64, f"^{UID}$")
 _PROFILE: Final = Text(64, "^([0-9]+c[.])?[0-9]+g[.][0-9]+gb[0-9a-z.+-]{0,16}$")
+# Neither control nor format characters (pC), nor blanks other than the space (pZ).
+_LINE: Final = r"^([^\pC\pZ]| )+$"
 _PCI: Final = Text(16, "^[0-9A-Fa-f]{4,8}(:[0-9A-Fa-f]{2}){2}[.][0-7]$")
 
 _DEVICE: Final = ObjectShape(
@@ -32,7 +43,7 @@ _DEVICE: Final = ObjectShape(
         "cores": Number(most=100),
         "profile": _PROFILE,
         "start": Number(most=63),
-        "position": Text(80),
+        "position": Text(80, _LINE),
     },
     required=("gpu", "mode", "memoryMiB", "cores"),
     rules={
@@ -45,14 +56,14 @@ _DEVICE: Final = ObjectShape(
 _ENTRY: Final = ObjectShape(
     {
         "pod": ObjectShape(
-            {"namespace": Text(63), "name": Text(253), "uid": _UID},
+            {"namespace": Text(63, _LINE), "name": Text(253, _LINE), "uid": _UID},
             required=("namespace", "name", "uid"),
         ),
         "since": Moment(),
         "containers": Many(
             ObjectShape(
                 {
-                    "name": Text(63),
+                    "name": Text(63, _LINE),
                     "devices": Many(_DEVICE, most=64),
                     "stage": Word(tuple(Stage)),
                 },
@@ -65,8 +76,8 @@ _ENTRY: Final = ObjectShape(
 )
 _BOARD: Final = ObjectShape(
     {
-        "name": Text(253),
-        "slots": Number(least=1, most=16),
+        "name": Text(253, _LINE),
+        "slots": Number(least=1, most=MOST_SLOTS),
         "profiles": Many(
             ObjectShape(
                 {
@@ -74,14 +85,14 @@ _BOARD: Final = ObjectShape(
                     "id": Number(),
                     "memoryMiB": Number(least=1),
                     "sms": Number(least=1),
-                    "size": Number(least=1, most=16),
-                    "starts": Many(Number(most=63), most=64),
+                    "size": Number(least=1, most=MOST_SLOTS),
+                    "starts": Many(Number(most=MOST_SLOTS - 1), most=MOST_SLOTS),
                     "limit": Number(least=1),
                 },
                 required=("name", "id", "memoryMiB", "sms", "size", "starts"),
             ),
             least=1,
-            most=64,
+            most=MOST_PROFILES,
         ),
     },
     required=("name", "slots", "profiles"),
@@ -91,17 +102,17 @@ _GPU: Final = ObjectShape(
         "uuid": _DEVICE_ID,
         "index": Number(most=255),
         "pci": _PCI,
-        "model": Text(253),
-        "board": Number(most=63),
+        "model": Text(253, _LINE),
+        "board": Number(most=MOST_BOARDS - 1),
         "memoryMiB": Number(least=1),
         "mode": Word((Mode.MIG, Mode.HAMI_CORE)),
         "healthy": Flag(),
         "slots": Number(),
         "numa": Number(most=1023),
         "switch": _PCI,
-        "links": Many(_DEVICE_ID, most=64),
-        "linkCounts": Many(Number(most=64), most=64),
-        "reason": Text(256),
+        "links": Many(_DEVICE_ID, most=MOST_GPUS),
+        "linkCounts": Many(Number(most=64), most=MOST_GPUS),
+        "reason": Text(256, _LINE),
         "foreignMiB": Number(),
     },
     required=("uuid", "index", "memoryMiB", "mode", "healthy", "slots"),
@@ -115,10 +126,10 @@ _INSTANCE: Final = ObjectShape(
 
 LISTS: Final[Mapping[str, Many]] = MappingProxyType(
     {
-        "boards": Many(_BOARD, most=64),
-        "gpus": Many(_GPU, most=64),
-        "instances": Many(_INSTANCE, most=1024),
-        "unpromised": Many(_ENTRY, most=1024),
+        "boards": Many(_BOARD, most=MOST_BOARDS),
+        "gpus": Many(_GPU, most=MOST_GPUS),
+        "instances": Many(_INSTANCE, most=MOST_INSTANCES),
+        "unpromised": Many(_ENTRY, most=MOST_UNPROMISED),
     }
 )
 """The lists of ``status`` that its schema leaves open."""
@@ -205,6 +216,7 @@ def _status() -> Json:
                 "type": "string",
                 "minLength": 1,
                 "maxLength": 64,
+                "pattern": "^[ -~]*$",
                 "description": "Version of the driver, or simulated, or upstream.",
             },
             "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0},

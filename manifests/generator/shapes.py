@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from allocator.catalog.conditions import strings, text
+from allocator.catalog.conditions import literal, strings, text
 
 _DAY: Final = "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
 _TIME: Final = "([01][0-9]|2[0-3])(:[0-5][0-9]){2}([.][0-9]{1,9})?"
@@ -20,7 +20,7 @@ class Text:
     """A string."""
 
     most: int  # characters
-    pattern: str = ""  # a regular expression it must match; "" for none
+    pattern: str  # a regular expression (RE2) it must match
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +109,8 @@ def _object_checks(shape: ObjectShape, value: str, place: str) -> Iterator[Check
 
 def _plain(shape: Text | Moment | Number | Flag | Word, value: str) -> tuple[str, str]:
     match shape:
-        case Text(pattern=""):
-            length = f"size({value})"
-            bounds = f"type({value}) == string && {length} >= 1 && {length} <= {shape.most}"
-            return bounds, f"1 to {shape.most} characters"
         case Text():
-            matched = f"size({value}) <= {shape.most} && {value}.matches({text(shape.pattern)})"
+            matched = f"size({value}) <= {shape.most} && {value}.matches({literal(shape.pattern)})"
             return matched, f"up to {shape.most} characters that match {shape.pattern}"
         case Moment():
             shaped = f"{value}.matches({text(_MOMENT)})"  # or timestamp() fails with an error

@@ -20,6 +20,7 @@ from allocator.model.request import Mode
 from allocator.model.units import CorePercent, MiB
 from manifests.generator.gpunode import LISTS
 from manifests.generator.names import AGENT, CONTROL_PLANE
+from tests.builders.hostile_text import HOSTILE_TEXTS
 from tests.cluster.api import MERGE, ApiError, Json, Reply
 from tests.cluster.site import Site, Who, installed, refusal
 
@@ -199,6 +200,16 @@ def test_a_bad_entry_is_refused(site: Site, node: str, path: Steps, *, value: ob
         pytest.param(("instances", 0, "uuid"), "MIG-\n", id="uuid-with-newline"),
         pytest.param(("boards", 0, "profiles"), [], id="board-without-profiles"),
         pytest.param(("gpus",), [STATUS["gpus"][1]] * 65, id="too-many-gpus"),
+        pytest.param(("boards",), STATUS["boards"] * 9, id="too-many-boards"),
+        pytest.param(("boards", 0, "slots"), 17, id="too-many-slots"),
+        pytest.param(
+            ("boards", 0, "profiles"),
+            STATUS["boards"][0]["profiles"][:1] * 25,
+            id="too-many-profiles",
+        ),
+        pytest.param(("boards", 0, "profiles", 0, "starts"), [0] * 17, id="too-many-starts"),
+        pytest.param(("instances",), STATUS["instances"] * 513, id="too-many-instances"),
+        pytest.param(("unpromised",), STATUS["unpromised"] * 257, id="too-many-pods"),
     ],
 )
 def test_a_bad_status_is_refused(site: Site, node: str, path: Steps, *, value: object) -> None:
@@ -209,6 +220,38 @@ def test_a_bad_status_is_refused(site: Site, node: str, path: Steps, *, value: o
 
     # By the schema, or by the policy that stands in for it.
     assert re.search(r"is invalid: status\.|status\.\S+ is invalid; accepted:", words)
+
+
+PLACES: tuple[Steps, ...] = (
+    ("driver",),
+    ("closed",),
+    ("nodeUID",),
+    ("held", 0),
+    ("boards", 0, "name"),
+    ("boards", 0, "profiles", 0, "name"),
+    ("gpus", 0, "uuid"),
+    ("gpus", 0, "model"),
+    ("gpus", 0, "pci"),
+    ("gpus", 0, "switch"),
+    ("gpus", 0, "reason"),
+    ("instances", 0, "uuid"),
+    ("unpromised", 0, "pod", "namespace"),
+    ("unpromised", 0, "pod", "name"),
+    ("unpromised", 0, "pod", "uid"),
+    ("unpromised", 0, "containers", 0, "name"),
+)
+
+
+@pytest.mark.parametrize("path", PLACES, ids=lambda path: "-".join(map(str, path)))
+def test_text_that_a_terminal_obeys_is_refused(site: Site, node: str, path: Steps) -> None:
+    """Kubectl prints columns as they are, and so may a log or a dashboard."""
+
+    def patch(text: str) -> str:
+        change = {"status": changed({"driver": "550.1", **STATUS}, path, text)}
+        return refusal(lambda: site.patch(Who(AGENT, "gpu-1"), f"{node}/status", change))
+
+    for text in HOSTILE_TEXTS.values():
+        assert "is invalid" in patch(text), text
 
 
 @pytest.mark.parametrize("name", LISTS)

@@ -18,6 +18,7 @@ from allocator.config.device_config import DeviceConfig, configured_vocabularies
 from allocator.config.fleet_file import MAX_FLEET, load_fleet
 from allocator.config.settings import DEFAULTS, Settings, SettingsError, load_settings
 from allocator.model.problem import Rejected
+from allocator.model.untrusted import inert, inert_lines
 from allocator.placement.fleet import snapshot_of
 from allocator.report.document_text import document_text
 from allocator.report.feasibility import exit_code
@@ -61,7 +62,7 @@ def answer(question: PlanInput, streams: Streams) -> int:
         )
         pods = pods_of_all(question.files, Pod, streams)
     except UnusableError as error:
-        streams.errors.write(f"error: {error}\n")
+        streams.errors.write(f"error: {inert_lines(str(error))}\n")
         return ERROR
     found = plans(pods, context)
     _print(found, question.output, streams.output)
@@ -93,7 +94,9 @@ def _settings(name: str | None, streams: Streams) -> Settings:
         loaded = load_settings(read(name, streams.input))
     except SettingsError as error:
         raise UnusableError(f"{display_name(name)}: {error}") from error
-    streams.errors.writelines(f"{display_name(name)}: {warning}\n" for warning in loaded.warnings)
+    streams.errors.writelines(
+        f"{display_name(name)}: {inert(str(warning))}\n" for warning in loaded.warnings
+    )
     return loaded.value
 
 

@@ -21,6 +21,7 @@ from allocator.cli.options import (
     operator_access,
     run_to_end,
 )
+from allocator.model.untrusted import inert, inert_lines
 from certs.pem import certificates as certificates_in
 from certs.refresh_controller import PairSource
 from certs.rotation_controller import NoSecretError, rotate, status
@@ -231,7 +232,7 @@ def certs_status(kubeconfig: Path | None, context: str | None, namespace: str) -
         operator_access(kubeconfig, context), lambda c: status(certificates(c, namespace))
     )
     for line in lines(certificates_status):
-        click.echo(line)
+        click.echo(inert(line))
 
 
 @certs.command("rotate")
@@ -263,7 +264,7 @@ def _ask(access: Access, question: Callable[[Client], Awaitable[T]]) -> T:
     try:
         return asyncio.run(run_question())
     except (KubeError, NoSecretError) as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(inert_lines(str(error))) from error
 
 
 def _at(place: HostPort) -> Listen:

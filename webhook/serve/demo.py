@@ -21,6 +21,7 @@ from allocator.config.fleet_file import MAX_FLEET
 from allocator.config.manifest import ManifestPod
 from allocator.config.settings import FleetScope, Settings
 from allocator.model.gpu import Snapshot
+from allocator.model.untrusted import inert_lines
 from allocator.report.terminal_lines import Line, TextSpan, Tone, counted, row
 from certs.issue import IssueParameters, Names
 from certs.refresh_controller import throwaway
@@ -90,7 +91,7 @@ async def run(options: DemoOptions, streams: Streams) -> int:
         samples = list(_samples(options.files, streams))
         await _show(options, samples, context, streams=streams)
     except (UnusableError, HookError) as error:
-        streams.errors.write(f"error: {error}\n")
+        streams.errors.write(f"error: {inert_lines(str(error))}\n")
         return ERROR
     return 0
 

@@ -1,8 +1,12 @@
 """The schema of GPUNode bounds whatever a node or a bug could put into it."""
 
+import re
+import unicodedata
 from collections.abc import Iterator
 
 from allocator.ledger.schema import (
+    MOST_BOARDS,
+    MOST_GPUS,
     BoardWire,
     ContainerWire,
     DeviceWire,
@@ -12,9 +16,11 @@ from allocator.ledger.schema import (
     ProfileWire,
     Wire,
 )
+from allocator.mig.board_bounds import MOST_PROFILES, MOST_SLOTS
 from manifests.generator.gpunode import LISTS, gpunode
 from manifests.generator.names import Json
-from manifests.generator.shapes import ObjectShape, checks
+from manifests.generator.shapes import Many, Number, ObjectShape, Shape, Text, checks
+from tests.builders.hostile_text import HOSTILE_TEXTS
 
 WIRES: dict[type[Wire], str] = {
     BoardWire: "boards[]",
@@ -89,3 +95,60 @@ def test_a_list_that_is_left_open_is_held_to_its_shape_by_a_policy() -> None:
 def test_status_is_written_apart_from_the_promises() -> None:
     """An agent's write cannot touch the spec, nor a commit the status."""
     assert VERSION["subresources"] == {"status": {}}
+
+
+def texts(shape: Shape, path: str = "") -> Iterator[tuple[str, Text]]:
+    match shape:
+        case ObjectShape():
+            for name, field in shape.fields.items():
+                yield from texts(field, f"{path}.{name}")
+        case Many():
+            yield from texts(shape.of, f"{path}[]")
+        case Text():
+            yield path, shape
+        case _:
+            pass
+
+
+TEXTS = list(texts(ObjectShape(LISTS))) + [
+    (path, Text(s.get("maxLength", 253), s["pattern"])) for path, s in OURS if "pattern" in s
+]
+
+
+def re2(pattern: str) -> str:
+    """Return what Python reads as RE2 reads *pattern*."""
+    names = {r"[^\pC\pZ]": "[^" + "".join(map(re.escape, UNPRINTABLE)) + "]"}
+    for name, same in names.items():
+        pattern = pattern.replace(name, same)
+    return pattern.replace("$", r"\Z")
+
+
+UNPRINTABLE = [
+    chr(code)
+    for code in range(0x10000)
+    if unicodedata.category(chr(code))[0] in "CZ" and unicodedata.category(chr(code)) != "Cn"
+]
+
+
+def test_no_text_of_a_node_can_steer_a_terminal() -> None:
+    """Columns are printed as they are; whatever of it is open has a pattern that keeps them out."""
+    plain = {path for path, s in OURS if s.get("type") == "string" and "pattern" not in s}
+
+    assert len(TEXTS) > 20
+    assert plain == set()
+    for path, text in TEXTS:
+        for hostile in HOSTILE_TEXTS.values():
+            assert not re.search(re2(text.pattern), hostile), (path, hostile)
+
+
+def test_lists_hold_what_hardware_has() -> None:
+    """The policy refuses what a replica would close the node for."""
+    boards, gpus = LISTS["boards"], LISTS["gpus"]
+    board = boards.of
+    assert isinstance(board, ObjectShape)
+    profiles = board.fields["profiles"]
+
+    assert (boards.most, gpus.most) == (MOST_BOARDS, MOST_GPUS)
+    assert isinstance(profiles, Many)
+    assert profiles.most == MOST_PROFILES
+    assert board.fields["slots"] == Number(least=1, most=MOST_SLOTS)

@@ -32,6 +32,7 @@ from allocator.model.units import MiB
 from manifests.generator.gpunode import gpunode
 from tests.builders import model as builders
 from tests.builders.gpunodes import NOON, entry, ledger
+from tests.builders.hostile_text import HOSTILE_TEXTS
 from tests.builders.model import A100_40, T4, mig_grant, placed, soft_grant
 
 IDENTITY = Identity(name="n", uid="node-1", boot="boot-1")
@@ -264,6 +265,16 @@ def test_what_closes_a_node_is_accepted_by_the_schema(why: str) -> None:
 
     assert re.fullmatch(rules["pattern"].strip("^$"), text)
     assert len(text) <= rules["maxLength"]
+
+
+@pytest.mark.parametrize("why", [*HOSTILE_TEXTS.values(), "é" * 300, "x" * 5000])
+def test_why_a_gpu_is_not_used_is_accepted_by_the_policy(why: str) -> None:
+    """The text of a driver may hold anything."""
+    hardware = Hardware(devices=(device(),), unhealthy={"GPU-0": why})
+    gpus = served_gpus(hardware, DeviceConfig(), None, before=None)
+    written: Any = document(NodeAccount(identity=IDENTITY, gpus=gpus))
+
+    assert re.fullmatch("[ -~]{1,256}", written["gpus"][0]["reason"])
 
 
 @given(st.lists(st.integers(0, 60_000), min_size=1))

@@ -1,5 +1,6 @@
 """Both ConfigMaps of the Volcano plugin load as they are in the wild, and only those."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -216,3 +217,56 @@ def test_a_bad_node_entry_is_refused_at_its_place(entry: str, path: str) -> None
     problems = rejected(load_node_config(f'{{"nodeconfig": [{entry}]}}'))
 
     assert [problem.path.endswith(path) for problem in problems] == [True]
+
+
+def table_of(*, models: int = 1, groups: int = 1, items: int = 1, entries: int = 1) -> str:
+    """Write geometries of so many parts."""
+    one = {"name": "1g.5gb", "memory": 4864, "count": 1}
+    known = [
+        {
+            "models": [f"M{entry}x{n}" for n in range(models)],
+            "allowedGeometries": [
+                {"group": f"g{n}", "geometries": [one] * items} for n in range(groups)
+            ],
+        }
+        for entry in range(entries)
+    ]
+    return json.dumps({"nvidia": {"knownMigGeometries": known}})
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        pytest.param(
+            table_of(models=257),
+            "nvidia.knownMigGeometries: 257 models; accepted: at most 256 in all entries",
+            id="models",
+        ),
+        pytest.param(
+            table_of(entries=257),
+            "nvidia.knownMigGeometries: 257 models; accepted: at most 256 in all entries",
+            id="entries",
+        ),
+        pytest.param(
+            table_of(groups=129),
+            "nvidia.knownMigGeometries[0].allowedGeometries: 129 groups; accepted: at most 128",
+            id="groups",
+        ),
+        pytest.param(
+            table_of(items=17),
+            "nvidia.knownMigGeometries[0].allowedGeometries: a group of 17 geometries; "
+            "accepted: at most 16 in a group",
+            id="items",
+        ),
+    ],
+)
+def test_a_table_that_each_decision_would_go_through_is_bounded(text: str, problem: str) -> None:
+    """It may be as large as a ConfigMap, and is read for every GPU in mode mig."""
+    assert [str(one) for one in rejected(load_device_config(text))] == [problem]
+
+
+def test_a_table_may_be_as_large_as_that() -> None:
+    """At every bound it is accepted."""
+    config = device_config(table_of(models=256, groups=128, items=16))
+
+    assert len(config.geometries.entries[0].groups) == 128

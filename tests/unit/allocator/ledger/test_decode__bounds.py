@@ -25,6 +25,7 @@ from allocator.model.board import Board
 from allocator.model.gpu import Node
 from allocator.model.request import Mode
 from tests.builders.gpunodes import entry, gpu_node
+from tests.builders.hostile_text import HOSTILE_TEXTS
 from tests.builders.model import A100_40, gpu, mig_grant, nodes_of, placed, soft_grant
 
 Json = dict[str, Any]
@@ -209,26 +210,7 @@ def test_entries_that_are_gone_are_forgotten() -> None:
     assert kept < 200 * len(raws[0])  # garbage not yet collected included
 
 
-HOSTILE = [
-    pytest.param("\x1b[2J\x1b[H", id="clears-the-screen"),
-    pytest.param("\x1b]52;c;cm0gLXJm\x07", id="writes-the-clipboard"),
-    pytest.param("A100\rT4", id="goes-back"),
-    pytest.param("A100\nT4", id="begins-a-line"),
-    pytest.param("A100\tT4", id="a-tab"),
-    pytest.param("\x9b2J", id="c1"),
-    pytest.param("\u202e001A", id="turns-round"),
-    pytest.param("A1\u200b00", id="zero-width"),
-    pytest.param("A\x00", id="nul"),
-    pytest.param("A\x7f", id="delete"),
-    pytest.param("A\u2028B", id="a-line-of-unicode"),
-    pytest.param("\ufeffA100", id="byte-order-mark"),
-    pytest.param("A\u2066B\u2069", id="isolates"),
-    pytest.param("A\xa0B", id="no-break-space"),
-    pytest.param("A\xadB", id="soft-hyphen"),
-]
-
-
-@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize("text", HOSTILE_TEXTS.values(), ids=HOSTILE_TEXTS)
 def test_text_that_a_terminal_obeys_is_not_read(text: str) -> None:
     """No model, board, switch or pod is called so, and the problem shows it escaped."""
     clean = wire()["status"]

@@ -1,10 +1,15 @@
 """Tables: ages as kubectl writes them, and words that stay words."""
 
+import csv
 from datetime import timedelta
 
+import msgspec
 import pytest
 
+from allocator.model.untrusted import inert, is_plain
+from console.get.listing import Listing, OutputFormat, listing_lines
 from console.get.table import NONE, UNKNOWN, age, csv_line, sort_key, span, table, word
+from tests.builders.hostile_text import HOSTILE_TEXTS
 from tests.unit.console.sites import NOW
 
 
@@ -67,3 +72,45 @@ def test_cells_sort_as_people_read_them() -> None:
 def test_values_are_separated_as_spreadsheets_read_them() -> None:
     """By RFC 4180; a line never ends within a value."""
     assert csv_line(["a", "", 'say "b", c', "d\ne"]) == 'a,,"say ""b"", c",d�e'
+
+
+class _Row(msgspec.Struct, frozen=True):
+    name: str
+    count: int
+    models: tuple[str, ...]
+
+
+def listing(text: str) -> Listing:
+    """Build a list with *text* in every cell and every field."""
+    return Listing(
+        kind="List",
+        row=_Row,
+        columns=("NAME", "COUNT"),
+        wide=("MODELS",),
+        rows=[_Row(name=text, count=-1, models=(text,))],
+        cells=[(text, "-1", text)],
+    )
+
+
+@pytest.mark.parametrize("output", OutputFormat)
+@pytest.mark.parametrize("text", HOSTILE_TEXTS.values(), ids=HOSTILE_TEXTS)
+def test_no_list_steers_a_terminal(text: str, output: OutputFormat) -> None:
+    """As a table, as a document, and as what a spreadsheet reads."""
+    shown = "\n".join(listing_lines(listing(text), output))
+
+    assert all(map(is_plain, shown.split("\n")))
+    if output in {OutputFormat.TABLE, OutputFormat.WIDE, OutputFormat.CSV}:
+        assert len(shown.split("\n")) == 2
+
+
+@pytest.mark.parametrize(
+    "text", ["=cmd|' /C calc'!A0", "+1+1", "-1+1", "@SUM(A1)", "\t=1", "\r=1", '=HYPERLINK("x")']
+)
+def test_no_value_is_a_formula(text: str) -> None:
+    """A spreadsheet would run it; numbers of ours stay numbers."""
+    _, line = listing_lines(listing(text), OutputFormat.CSV)
+    (name, count, models), *_ = csv.reader([line])
+
+    assert name == inert(f"'{text}")
+    assert count == "-1"
+    assert models.startswith("[")

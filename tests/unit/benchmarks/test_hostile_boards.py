@@ -1,0 +1,74 @@
+"""The benchmark of hostile nodes: what it asks about is the worst that is accepted."""
+
+import tracemalloc
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from allocator.ledger.schema import MOST_BOARDS, MOST_GPUS, MOST_INSTANCES
+from allocator.mig.board_bounds import MOST_PLAIN, MOST_PLAIN_STARTS, MOST_PROFILES, excess_of
+from allocator.mig.slot_policy import MOST_UNITS, board_facts, shape_of_board
+from benchmarks.hostile_boards import (
+    NAMED,
+    STATUSES,
+    Json,
+    cut_gpus,
+    first_question,
+    gpu_node,
+    linked_gpus,
+    mode_of,
+    requests,
+)
+
+MIB = 1 << 20
+
+
+def written(status: Callable[[Random], Json], seed: int = 0) -> Json:
+    return status(Random(seed))  # noqa: S311 -- repeatable boards
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_each_status_is_accepted(status: Callable[[Random], Json]) -> None:
+    """A closed node would cost nothing."""
+    document = written(status)
+    for request in requests(mode_of(document)):
+        found = first_question(gpu_node(document), request)
+
+        assert found.ledger.closed == ""
+        assert found.node is not None
+        assert len(found.node.gpus) == MOST_GPUS
+
+
+def test_boards_are_as_large_as_any_may_be() -> None:
+    """Every bound is reached, by all boards of a node, and no two share a table."""
+    status = written(cut_gpus)
+    (request, *_) = requests(mode_of(status))
+    found = first_question(gpu_node(status), request)
+    boards = {gpu.board for gpu in found.ledger.node.gpus if gpu.board is not None}
+
+    assert len(boards) == len(set(map(shape_of_board, boards))) == MOST_BOARDS
+    assert len(status["instances"]) == MOST_INSTANCES
+    for board in boards:
+        assert excess_of(board) is None
+        assert len(board.profiles) == MOST_PROFILES
+        assert (len(board.plain), board.profile(NAMED) is None) == (MOST_PLAIN, False)
+        assert sum(len(p.starts) for p in board.plain) == MOST_PLAIN_STARTS
+        assert len(board_facts(shape_of_board(board)).orders) == 1 << MOST_UNITS
+
+
+@pytest.mark.parametrize("status", [cut_gpus, linked_gpus])
+def test_the_worst_status_takes_little_memory(status: Callable[[Random], Json]) -> None:
+    """It took 445 MiB while a board could have 16 slots and 64 profiles."""
+    raws = [gpu_node(written(status, seed)) for seed in range(4)]
+    (request, *_) = requests(mode_of(written(status)))
+    tracemalloc.start()
+    try:
+        for raw in raws:
+            first_question(raw, request)
+        kept, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert kept < 8 * MIB
+    assert most < 16 * MIB
