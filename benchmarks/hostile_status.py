@@ -7,7 +7,7 @@ stole its token, describes as expensively as it can.
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from statistics import median
-from time import perf_counter
+from time import thread_time
 from typing import Any, Final
 
 import orjson
@@ -177,6 +177,6 @@ def worst_status_ms() -> float:
 
 
 def _milliseconds(raw: bytes, request: PodRequest) -> float:
-    began = perf_counter()
+    began = thread_time()
     first_question(raw, request)
-    return 1000 * (perf_counter() - began)
+    return 1000 * (thread_time() - began)
