@@ -15,6 +15,7 @@ from allocator.placement import hami_core
 from allocator.placement.fit import headroom
 from allocator.placement.topology import (
     LOOKS,
+    MOST_WAYS,
     WORTH,
     idle_of,
     link_distances,
@@ -187,3 +188,13 @@ def test_a_machine_that_nobody_built_is_not_searched_for_ever() -> None:
 
     assert found
     assert all(sum(mix) == 32 for mix in found)
+
+
+def test_equally_good_ways_are_told_apart_up_to_a_number() -> None:
+    """Each is kept with the answer, and half of twelve GPUs can be taken in 924 ways."""
+    apart = (tuple([len(WORTH) - 1] * 12),) * 12
+
+    found = mixes(apart, (1,) * 12, 6)
+
+    assert len(found) == len(set(found)) == MOST_WAYS
+    assert all(sum(mix) == 6 for mix in found)
