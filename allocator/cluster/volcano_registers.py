@@ -7,6 +7,7 @@ import structlog
 
 from allocator.cluster.objects import NodeObject
 from allocator.config.device_config import NodeConfig
+from allocator.ledger.drift import MOST_PROBLEMS
 from allocator.ledger.lifecycle import NodeIdentity
 from allocator.model.gpu import Node
 from allocator.volcano.register import node_from_register
@@ -44,7 +45,7 @@ class VolcanoRegisters:
         cached = self._nodes.get(name)
         if cached is None or cached[0] != text:
             registered_node = node_from_register(name, text, factor=self._factor)
-            for problem in registered_node.problems:
+            for problem in registered_node.problems[:MOST_PROBLEMS]:
                 log.warning("malformed register annotation", node=name, what=str(problem))
             cached = self._nodes[name] = (text, self._without_excluded(registered_node.node))
         return cached[1]

@@ -2,11 +2,16 @@
 
 import json
 
+from structlog.testing import capture_logs
+
 from allocator.catalog.keys import REGISTER_KEY
-from allocator.cluster.objects import NodeObject, decode_node
+from allocator.cluster.objects import NodeObject, decode_gpu_node, decode_node
 from allocator.cluster.volcano_registers import VolcanoRegisters
+from allocator.ledger.drift import MOST_PROBLEMS
+from allocator.model.untrusted import is_plain
 from allocator.volcano.register import REGISTER_ANNOTATION, encode_register
 from allocator.volcano.registered_capacity import saved_register
+from tests.builders.gpunodes import gpu_node
 from tests.builders.model import T4, nodes_of
 
 NODE = nodes_of(2, T4)
@@ -55,3 +60,22 @@ def test_what_we_took_off_is_not_believed() -> None:
     assert VolcanoRegisters().identity(ours).registered == VolcanoRegisters().node("n0", FULL)
     assert (other.full_register, odd.full_register) == (other.register, odd.register)
     assert ours.resource_version == "7"
+
+
+def test_a_register_fills_no_log() -> None:
+    """Nonsense has a thousand problems, and a node may write other nonsense at once."""
+    with capture_logs() as logs:
+        VolcanoRegisters().node("n0", "a\x1b,x,-1,\x00,maybe,foo:" * 5000)
+
+    assert len(logs) == MOST_PROBLEMS
+    assert all(is_plain(str(line["what"])) for line in logs)
+
+
+def test_a_status_fills_no_log() -> None:
+    """Nor does a GPUNode of which nothing can be read."""
+    document = gpu_node(NODE, (), instances=[{"gpu": "GPU-\x1b"}] * 512)
+    with capture_logs() as logs:
+        decode_gpu_node(json.dumps(document).encode(), lambda _: None)
+
+    assert len(logs) == MOST_PROBLEMS
+    assert all(is_plain(str(line["what"])) for line in logs)
