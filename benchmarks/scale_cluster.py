@@ -1,4 +1,4 @@
-"""A large cluster: a real etcd and kube-apiserver full of nodes and pods, and one replica of ours."""
+"""A large cluster: a real etcd and kube-apiserver full of nodes and pods, and a replica of ours."""
 
 import contextlib
 import hashlib
@@ -248,10 +248,14 @@ def _ledgers(originals: _Originals, fleet: Fleet) -> Iterator[tuple[str, bytes]]
         pods.setdefault(number % fleet.nodes, []).append(number)
     for number in range(fleet.nodes):
         name, original = fleet.node(number), originals.ledgers[number % 2]
-        yield GPU_NODE_KEY.format(name), _ledger(original, name, number, pods.get(number, ()))
+        yield (
+            GPU_NODE_KEY.format(name),
+            _ledger(original, name, number=number, pods=pods.get(number, ())),
+        )
 
 
-def _ledger(original: _Original, name: str, number: int, pods: Iterable[int]) -> bytes:
+def _ledger(original: _Original, name: str, *, number: int, pods: Iterable[int]) -> bytes:
+    """Return the GPUNode of node *number*, called *name*, on which *pods* are, by their numbers."""
     old_node, old_uid, old_pod = original.names
     document = json.loads(copied(original.raw, {old_node: name}))
     (entry,) = document["spec"]["entries"]

@@ -29,7 +29,6 @@ from kube import stream as frames
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.errors import ApiError, KubeError, UnreadableError, must_relist, refusal, shorten
-from kube.picture import Picture
 from kube.stream import LineStream
 
 PAGE: Final = 100  # objects per page of a plain list
@@ -105,11 +104,13 @@ async def follow(
     Changes that arrive together are published together. No failure of the server or the network
     ends this; an exception of *publish* does.
     """
-    objects: Picture[T] = Picture()
+    objects: dict[str, T] = {}
 
     def apply(changes: Mapping[str, T | None]) -> None:
-        objects.apply(changes)
-        publish(MappingProxyType(dict(objects)))
+        nonlocal objects
+        merged = {**objects, **changes}
+        objects = {key: found for key, found in merged.items() if found is not None}
+        publish(MappingProxyType(objects))
 
     await follow_updates(client, source, apply, health=health, clock=clock)
 

@@ -6,11 +6,11 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Final
 
+from allocator.cluster.picture import Picture
 from allocator.extender.index import Index
 from allocator.extender.pod import END_REPORT_TIME, SchedulingPod, Terminations
-from allocator.request.watched_pod import WatchedPod
+from allocator.request.pod_fields import WatchedPod
 from kube.clock import SYSTEM, Clock
-from kube.picture import Picture
 from kube.shared_informer import SharedInformer
 
 

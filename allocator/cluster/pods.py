@@ -3,10 +3,10 @@
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from allocator.cluster.picture import Picture
+from allocator.request.pod_fields import WatchedPod, decode_watched
 from allocator.request.pod_summary import PodSummary, summary_if_needed
-from allocator.request.watched_pod import WatchedPod, decode_watched
 from kube.clock import SYSTEM, Clock
-from kube.picture import Picture
 from kube.shared_informer import SharedInformer
 
 PODS: Final = "/api/v1/pods"

@@ -16,7 +16,7 @@ from allocator.extender.index import Index
 from allocator.extender.pod import SchedulingPod
 from allocator.ledger.assign import PodClaim
 from allocator.placement.choose import PlacementPolicy
-from allocator.request.watched_pod import WatchedPod
+from allocator.request.pod_fields import WatchedPod
 from kube.client import Client
 from kube.clock import Clock
 from tests.builders.model import ask, pod

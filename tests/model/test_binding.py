@@ -21,7 +21,7 @@ from allocator.extender.pod import SchedulingPod
 from allocator.ledger.ledger import Ledger
 from allocator.model.allocation import Grant
 from allocator.model.units import NO_CORES, WHOLE_GPU
-from allocator.request.watched_pod import WatchedPod
+from allocator.request.pod_fields import WatchedPod
 from kube.client import ApiClient
 from kube.leases import Timing
 from kube.watch import PublishUpdates, WatchSource

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from allocator.request.watched_pod import WatchedPod
+from allocator.request.pod_fields import WatchedPod
 from kube.shared_informer import SharedInformer
 from webhook.review.binding_schema import LivePod, UnreadablePodError, live_pod
 

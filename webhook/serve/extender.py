@@ -24,7 +24,7 @@ from allocator.extender.filter import FilterContext
 from allocator.extender.index import Index
 from allocator.extender.pod import SchedulingPod
 from allocator.extender.projection import Projection
-from allocator.request.watched_pod import WatchedPod
+from allocator.request.pod_fields import WatchedPod
 from certs.pem import Pair
 from certs.refresh_controller import ReadPair
 from certs.tls_server import ServingPair, server_context

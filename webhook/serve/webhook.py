@@ -14,7 +14,7 @@ from allocator.cli.process import Start, background, freeze_when_settled, stop_e
 from allocator.cluster.inventory import Inventory
 from allocator.cluster.pods import Pods, pod_informer
 from allocator.controllers.gang import GangController
-from allocator.request.watched_pod import WatchedPod
+from allocator.request.pod_fields import WatchedPod
 from certs.api_client import ApiSecret, event_announcer
 from certs.refresh_controller import (
     Announce,

@@ -10,7 +10,7 @@ from allocator.config.settings import DEFAULTS
 from allocator.extender.pod import SchedulingPod
 from allocator.ledger.assign import PodClaim
 from allocator.model.request import Mode
-from allocator.request.watched_pod import decode_watched
+from allocator.request.pod_fields import decode_watched
 from tests.builders.model import A30, T4, node, nodes_of, snapshot
 from tests.builders.pods import MEMORY, MODE, NUMBER, Json, admitted, container, pod, received
 from webhook.admission.context import AdmissionContext

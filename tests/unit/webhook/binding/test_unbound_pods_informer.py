@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from allocator.request.watched_pod import decode_watched
+from allocator.request.pod_fields import decode_watched
 from tests.builders.bindings import stored as kept
 from tests.builders.pods import pod
 from webhook.binding.unbound_pods_informer import (
