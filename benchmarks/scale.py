@@ -134,10 +134,7 @@ def _relist(site: Installation) -> float:
     site.plane.kill(API_SERVER)
     site.plane.start(API_SERVER)
     began = time.monotonic()
-    try:
-        wait_for(lambda: all(_lists(replica)[path] > before[path] for path in LISTED), within=60)
-    except TimeoutError:
-        print(before, _lists(replica), replica.process.tail(60))
+    wait_for(lambda: all(_lists(replica)[path] > before[path] for path in LISTED), within=PATIENCE)
     return time.monotonic() - began
 
 

@@ -1,4 +1,4 @@
-"""A large cluster: a real etcd and kube-apiserver full of nodes and pods, and our replica."""
+"""A large cluster: a real etcd and kube-apiserver full of nodes and pods, and a replica of ours."""
 
 import contextlib
 import hashlib
@@ -255,6 +255,7 @@ def _ledgers(originals: _Originals, fleet: Fleet) -> Iterator[tuple[str, bytes]]
 
 
 def _ledger(original: _Original, name: str, *, number: int, pods: Iterable[int]) -> bytes:
+    """Return the GPUNode of node *number*, called *name*, on which *pods* are, by their numbers."""
     old_node, old_uid, old_pod = original.names
     document = json.loads(copied(original.raw, {old_node: name}))
     (entry,) = document["spec"]["entries"]

@@ -1,4 +1,4 @@
-"""The objects of a large cluster, as large as real ones: nodes, and pods of all kinds."""
+"""The objects of a large cluster, as large as real ones: nodes, pods with and without vGPU."""
 
 from collections.abc import Mapping
 from typing import Final

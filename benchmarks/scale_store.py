@@ -38,22 +38,24 @@ class Etcd:
 
     def get(self, key: str) -> bytes:
         """Return the value of *key*; raises ``KeyError`` where there is none."""
-        answer = self._range(_field(_KEY, key.encode()), timeout=CALL_SECONDS)
-        for number, stored in _fields(answer):
+        answer = self._range(field_of(_KEY, key.encode()), timeout=CALL_SECONDS)
+        for number, stored in fields_of(answer):
             if number == 2:  # noqa: PLR2004 -- RangeResponse.kvs
-                return next(value for number, value in _fields(stored) if number == 5)  # noqa: PLR2004 -- KeyValue.value
+                return next(value for number, value in fields_of(stored) if number == 5)  # noqa: PLR2004 -- KeyValue.value
         raise KeyError(key)
 
     def delete(self, key: str) -> None:
         """Remove *key*, if it is there."""
-        self._delete(_field(_KEY, key.encode()), timeout=CALL_SECONDS)
+        self._delete(field_of(_KEY, key.encode()), timeout=CALL_SECONDS)
 
     def put_all(self, values: Iterable[tuple[str, bytes]]) -> int:
         """Write all *values*, each by its key, and return their number."""
         done = 0
         for batch in _batches(values):
             operations = (
-                _field(_SUCCESS, _field(_PUT, _field(_KEY, key.encode()) + _field(_VALUE, value)))
+                field_of(
+                    _SUCCESS, field_of(_PUT, field_of(_KEY, key.encode()) + field_of(_VALUE, value))
+                )
                 for key, value in batch
             )
             self._txn(b"".join(operations), timeout=CALL_SECONDS)
@@ -92,12 +94,13 @@ def _varint(number: int) -> bytes:
     return bytes(written)
 
 
-def _field(tag: bytes, value: bytes) -> bytes:
+def field_of(tag: bytes, value: bytes) -> bytes:
+    """Return a field that has a length, as protobuf writes it; *tag* has its number and type."""
     return tag + _varint(len(value)) + value
 
 
-def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield number and bytes of each field of *message* that has a length."""
+def fields_of(message: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield number and bytes of each field of *message* that has a length; others are numbers."""
     at = 0
     while at < len(message):
         tag, at = _read_varint(message, at)

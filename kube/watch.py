@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, Generic, Never, TypeVar
+from typing import Final, Generic, Never, TypeVar
 
 import msgspec
 import structlog
@@ -29,7 +29,6 @@ from kube import stream as frames
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.errors import ApiError, KubeError, UnreadableError, must_relist, refusal, shorten
-from kube.picture import Picture
 from kube.stream import LineStream
 
 PAGE: Final = 100  # objects per page of a plain list
@@ -105,11 +104,13 @@ async def follow(
     Changes that arrive together are published together. No failure of the server or the network
     ends this; an exception of *publish* does.
     """
-    objects: Picture[T] = Picture()
+    objects: dict[str, T] = {}
 
     def apply(changes: Mapping[str, T | None]) -> None:
-        objects.apply(changes)
-        publish(MappingProxyType(dict(objects)))
+        nonlocal objects
+        merged = {**objects, **changes}
+        objects = {key: found for key, found in merged.items() if found is not None}
+        publish(MappingProxyType(objects))
 
     await follow_updates(client, source, apply, health=health, clock=clock)
 
@@ -339,54 +340,3 @@ class _Listing(Generic[T]):
 
     keys: set[str] = field(default_factory=set)  # read so far
     unpublished: dict[str, T | None] = field(default_factory=dict)
-
-
-P = TypeVar("P")
-_Views = tuple[str, tuple[Any, ...]]  # uid, and by consumer; None: it does not need the object
-
-
-class SharedInformer(Generic[P]):
-    """One watch on the collection at *path* for several consumers, added before it is followed.
-
-    Every watch costs the API server one message per change, and this process one parse of it.
-    """
-
-    def __init__(
-        self,
-        path: str,
-        *,
-        decode: Callable[[bytes], P],
-        uid: Callable[[P], str],
-        clock: Clock = SYSTEM,
-    ) -> None:
-        """Begin without consumers; *decode* reads an object's JSON for all of them."""
-        self._path = path
-        self._decode = decode
-        self._uid = uid
-        self._clock = clock
-        self._consumers: list[tuple[Callable[[P, bytes], Any], PublishUpdates[Any]]] = []
-        self.health = WatchHealth()
-
-    def add(self, view: Callable[[P, bytes], T | None], publish: PublishUpdates[T]) -> None:
-        """Add a consumer: *publish* gets its views of the objects that changed, by uid.
-
-        *view* takes an object as it was decoded, and its JSON. It returns ``None`` for one that
-        this consumer does not need; for *publish* that is as good as gone. An object for which it
-        raises stays as it was, for all consumers.
-        """
-        self._consumers.append((view, publish))
-
-    async def follow(self, client: Client) -> Never:
-        """Follow, for ever, as :func:`follow_updates` does; RBAC: list, watch."""
-        source = WatchSource(path=self._path, decode=self.decode, key=lambda views: views[0])
-        await follow_updates(client, source, self.publish, health=self.health, clock=self._clock)
-
-    def decode(self, raw: bytes) -> _Views:
-        """Return an object as every consumer views it."""
-        decoded = self._decode(raw)
-        return self._uid(decoded), tuple(view(decoded, raw) for view, _ in self._consumers)
-
-    def publish(self, changes: Mapping[str, _Views | None]) -> None:
-        """Pass *changes* on to every consumer."""
-        for index, (_, publish) in enumerate(self._consumers):
-            publish({uid: views and views[1][index] for uid, views in changes.items()})

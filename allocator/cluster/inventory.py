@@ -27,6 +27,7 @@ from allocator.cluster.objects import (
     decode_namespace,
     decode_node,
 )
+from allocator.cluster.picture import Picture
 from allocator.cluster.volcano_registers import VolcanoRegisters
 from allocator.config.device_config import DeviceConfig, NodeConfig, configured_vocabularies
 from allocator.config.settings import DEFAULTS, NodeAgent, Settings
@@ -43,7 +44,6 @@ from allocator.model.gpu import Node, Snapshot
 from allocator.model.request import FillPolicy, PodRequest
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
-from kube.picture import Picture
 from kube.watch import PublishUpdates, WatchHealth, WatchSource, follow_updates
 
 GPU_NODES: Final = "/apis/vgpu-admission.io/v1alpha1/gpunodes"

@@ -6,12 +6,12 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Final
 
+from allocator.cluster.picture import Picture
 from allocator.extender.index import Index
 from allocator.extender.pod import END_REPORT_TIME, SchedulingPod, Terminations
 from allocator.request.pod_fields import WatchedPod
 from kube.clock import SYSTEM, Clock
-from kube.picture import Picture
-from kube.watch import SharedInformer
+from kube.shared_informer import SharedInformer
 
 
 class EndedPods:

@@ -3,11 +3,11 @@
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from allocator.cluster.picture import Picture
 from allocator.request.pod_fields import WatchedPod, decode_watched
 from allocator.request.pod_summary import PodSummary, summary_if_needed
 from kube.clock import SYSTEM, Clock
-from kube.picture import Picture
-from kube.watch import SharedInformer
+from kube.shared_informer import SharedInformer
 
 PODS: Final = "/api/v1/pods"
 _NOBODY: Final[Mapping[str, PodSummary]] = {}

@@ -6,6 +6,7 @@ from typing import Final, Protocol
 import structlog
 
 from allocator.cluster.inventory import GPU_NODES
+from allocator.cluster.picture import ChangeTracker
 from allocator.ledger.closed import closed_reason
 from allocator.ledger.ledger import LONGEST_STATED, Ledger
 from allocator.ledger.lifecycle import NodeIdentity
@@ -13,7 +14,6 @@ from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
 from kube.errors import KubeError
 from kube.events import Event, Reference, Severity
-from kube.picture import ChangeTracker
 from kube.workqueue import isolated
 
 SWEEP_SECONDS: Final = 10.0  # between sweeps

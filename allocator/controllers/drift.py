@@ -1,16 +1,16 @@
 """Reports lasting drift: an Event on the Node for each, and a gauge of their number by kind."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
+from allocator.cluster.picture import ChangeTracker
 from allocator.cluster.pods import Pods
 from allocator.ledger.drift import DriftKind, LedgerDrift, find_drifts
 from allocator.ledger.ledger import Ledger
 from allocator.request.pod_summary import PodSummary
 from kube.clock import SYSTEM, Clock
 from kube.events import Event, Reference, Severity
-from kube.picture import ChangeTracker
 from kube.workqueue import isolated
 
 SWEEP_SECONDS: Final = 10.0  # between sweeps
@@ -45,6 +45,21 @@ class DriftController:
         pods, ledgers = self._pods.by_uid, self._ledgers()
         if pods is None or ledgers is None:
             return
+        by_node = await self._drifts_by_node(pods, ledgers)
+        ledger_drifts = [drift for drifts in by_node.values() for drift in drifts]
+        now = self._clock.monotonic()
+        self._since = {drift: self._since.get(drift, now) for drift in ledger_drifts}
+        lasting = [drift for drift, since in self._since.items() if now - since >= LASTING_SECONDS]
+        for drift in lasting:
+            self._record(_event(drift))
+        kinds = Counter(drift.kind for drift in lasting)
+        for kind in DriftKind:
+            self._count(kind, kinds[kind])
+
+    async def _drifts_by_node(
+        self, pods: Mapping[str, PodSummary], ledgers: Mapping[str, Ledger]
+    ) -> Mapping[str, Sequence[LedgerDrift]]:
+        """Return the drifts of all nodes that have any."""
         for name in self._changed_nodes(pods, ledgers):
             drifts: list[LedgerDrift] = []
             if name in ledgers:
@@ -55,15 +70,7 @@ class DriftController:
             else:
                 self._drifts.pop(name, None)
             await self._clock.sleep(0)  # in a large cluster this takes long; let other tasks run
-        ledger_drifts = [drift for drifts in self._drifts.values() for drift in drifts]
-        now = self._clock.monotonic()
-        self._since = {drift: self._since.get(drift, now) for drift in ledger_drifts}
-        lasting = [drift for drift, since in self._since.items() if now - since >= LASTING_SECONDS]
-        for drift in lasting:
-            self._record(_event(drift))
-        kinds = Counter(drift.kind for drift in lasting)
-        for kind in DriftKind:
-            self._count(kind, kinds[kind])
+        return self._drifts
 
     def _changed_nodes(
         self, pods: Mapping[str, PodSummary], ledgers: Mapping[str, Ledger]

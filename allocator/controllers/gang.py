@@ -8,6 +8,7 @@ import msgspec
 import structlog
 
 from allocator.catalog.vocabularies import Vocabulary
+from allocator.cluster.picture import ChangeTracker
 from allocator.cluster.pods import Pods
 from allocator.config.settings import Settings
 from allocator.model.untrusted import quote
@@ -17,7 +18,6 @@ from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
 from kube.errors import KubeError, NotFoundError
 from kube.events import Event, Reference, Severity
-from kube.picture import ChangeTracker
 from kube.workqueue import isolated
 
 API_VERSION: Final = "scheduling.volcano.sh/v1beta1"

@@ -13,6 +13,7 @@ import structlog
 
 from allocator.cluster.inventory import GPU_NODES, NODES
 from allocator.cluster.objects import NodeObject, decode_node
+from allocator.cluster.picture import ChangeTracker
 from allocator.ledger.closed import stale_reason
 from allocator.ledger.ledger import LONGEST_STATED, Ledger, parse_ledger
 from allocator.ledger.lifecycle import GpuNodeAction, NodeIdentity, Step, WriteStatus, due_step
@@ -20,7 +21,6 @@ from allocator.ledger.schema import API_VERSION, FORMER_FINALIZER, KIND
 from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
 from kube.errors import AlreadyExistsError, ConflictError, InvalidError, KubeError, NotFoundError
-from kube.picture import ChangeTracker
 from kube.workqueue import Backoff, Workqueue, isolated
 
 _CHANGED_ERRORS: Final = (AlreadyExistsError, ConflictError, InvalidError, NotFoundError)

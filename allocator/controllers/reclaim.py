@@ -13,6 +13,7 @@ import msgspec
 
 from allocator.cluster.inventory import GPU_NODES, NODES
 from allocator.cluster.objects import decode_node
+from allocator.cluster.picture import ChangeTracker
 from allocator.cluster.pods import Pods
 from allocator.extender.index import NodesByPod
 from allocator.ledger.commit import remove_entries
@@ -30,7 +31,6 @@ from allocator.request.pod_summary import PodSummary, pod_summary
 from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
 from kube.errors import ConflictError, InvalidError, KubeError, NotFoundError
-from kube.picture import ChangeTracker
 from kube.workqueue import MOST_CALLS, Backoff, Workqueue, log
 
 
@@ -68,11 +68,10 @@ class ReclaimController:
         pods, ledgers = self._pods.by_uid, self._ledgers()
         if pods is None or ledgers is None:  # without pods every entry would look removable
             return
-        self._update_unsettled(pods, ledgers)
         now = self._clock.wall()
         doubtful = [
             (node, entry.uid, ledgers[node].resource_version)  # a new version has no back-off
-            for node, entries in self._unsettled.items()
+            for node, entries in self._unsettled_entries(pods, ledgers).items()
             for entry in entries
             if may_be_reclaimable(entry.since, pods.get(entry.uid), node=node, now=now)
         ]
@@ -81,10 +80,10 @@ class ReclaimController:
             keys_by_node[key[0]].append(key)
         await self._queue.run_each(keys_by_node, self._sweep_node)
 
-    def _update_unsettled(
+    def _unsettled_entries(
         self, pods: Mapping[str, PodSummary], ledgers: Mapping[str, Ledger]
-    ) -> None:
-        """Note the entries that time alone may make removable, of nodes where anything changed.
+    ) -> Mapping[str, Sequence[Entry]]:
+        """Return the entries, by node, that are removable or may become so by time alone.
 
         Sweeps run every second, so entries of pods that run where they should are skipped until
         their pod or their ledger changes.
@@ -97,7 +96,7 @@ class ReclaimController:
         for name in changed:
             ledger = ledgers.get(name)
             self._nodes_by_pod.put(name, () if ledger is None else map(_uid, _entries(ledger)))
-        doubtful = set(ledgers) if uids is None else changed
+        doubtful = changed | set(ledgers) if uids is None else changed
         for uid in uids or ():
             doubtful |= self._nodes_by_pod.nodes_of(uid)
         for name in doubtful:
@@ -107,6 +106,7 @@ class ReclaimController:
                 self._unsettled[name] = unsettled
             else:
                 self._unsettled.pop(name, None)
+        return self._unsettled
 
     async def _sweep_node(self, keys: Sequence[tuple[str, str, str]]) -> None:
         """Examine the entries *keys*, each (node, pod uid, resource version), of one node."""

@@ -15,12 +15,12 @@ import structlog
 
 from allocator.catalog.vocabularies import OWN, Vocabulary
 from allocator.cluster.inventory import NODES
+from allocator.cluster.picture import ChangeTracker
 from allocator.cluster.pods import Pods
 from allocator.ledger.ledger import Ledger
 from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
 from kube.errors import KubeError, NotFoundError
-from kube.picture import ChangeTracker
 from kube.workqueue import Backoff, isolated
 
 FREED_KEY: Final = f"{OWN}freed"  # on a Node: version of the ledger with freed GPUs, and the term

@@ -15,6 +15,7 @@ import structlog
 from allocator.catalog.keys import REGISTER_KEY
 from allocator.cluster.inventory import NODES, Inventory
 from allocator.cluster.objects import NodeObject
+from allocator.cluster.picture import ChangeTracker
 from allocator.config.settings import NodeAgent
 from allocator.ledger.ledger import Ledger
 from allocator.request.pod_summary import PodSummary
@@ -34,7 +35,6 @@ from allocator.volcano.registered_capacity import (
 from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
 from kube.errors import KubeError
-from kube.picture import ChangeTracker
 from kube.workqueue import Backoff, isolated
 
 # Volcano counts an entry once its Binding succeeded; an earlier write would have to be repeated.

@@ -3,13 +3,12 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from sys import intern
 from typing import Final
 
 from allocator.catalog.keys import ASSIGNMENT_KEY, POD_GROUP_KEYS
 from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
 from allocator.model.untrusted import is_safe_name
-from allocator.request.pod_fields import WatchedContainer, WatchedPod, decode_watched
+from allocator.request.pod_fields import WatchedContainer, WatchedPod, decode_watched, shared
 
 MOST_SHARED: Final = 256  # different lists of resources that exist once
 MOST_RESOURCES: Final = 32  # names kept of a pod; tenants may write a megabyte of them
@@ -51,12 +50,14 @@ def summary_of(pod: WatchedPod) -> PodSummary:
     annotations = metadata.annotations or {}
     return PodSummary(
         uid=metadata.uid,
-        namespace=intern(metadata.namespace),
+        namespace=shared(metadata.namespace),
         name=metadata.name,
-        node=intern(spec.node_name),
+        node=shared(spec.node_name),
         deleting=metadata.deletion_timestamp is not None,
         over=pod.status.over,
-        extended=_shared(_extended_resources((*spec.containers, *(spec.init_containers or ())))),
+        extended=_shared_names(
+            _extended_resources((*spec.containers, *(spec.init_containers or ())))
+        ),
         assignment_json=annotations.get(ASSIGNMENT_KEY, "") if spec.node_name else "",
         group=next(filter(is_safe_name, (annotations.get(key, "") for key in POD_GROUP_KEYS)), ""),
     )
@@ -72,7 +73,7 @@ def summary_if_needed(pod: WatchedPod, _: bytes) -> PodSummary | None:
 
 
 @lru_cache(maxsize=MOST_SHARED)
-def _shared(names: tuple[str, ...]) -> tuple[str, ...]:
+def _shared_names(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 

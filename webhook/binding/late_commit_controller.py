@@ -10,6 +10,7 @@ import msgspec
 import structlog
 
 from allocator.cluster.inventory import GPU_NODES
+from allocator.cluster.picture import ChangeTracker
 from allocator.cluster.pods import Pods
 from allocator.config.settings import NodeAgent
 from allocator.ledger.ledger import Ledger, parse_ledger
@@ -19,7 +20,6 @@ from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
 from kube.errors import KubeError, NotFoundError
 from kube.events import Event, Reference, Severity
-from kube.picture import ChangeTracker
 from kube.workqueue import Backoff, Workqueue, isolated
 from webhook.admission.context import AdmissionContext
 from webhook.binding.audit_record import BindTiming, record

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from sys import intern
 from typing import Final
 
 import msgspec
@@ -15,7 +14,7 @@ from allocator.ledger.assign import PodClaim
 from allocator.model.decision import Findings
 from allocator.request.admitted import admitted_request
 from allocator.request.parse import parse_request
-from allocator.request.pod_fields import WatchedPod
+from allocator.request.pod_fields import WatchedPod, shared
 from webhook.review.pod_schema import Pod, QueuedPod
 
 _POD: Final = msgspec.json.Decoder(QueuedPod)
@@ -56,12 +55,12 @@ def _pod(pod: QueuedPod | WatchedPod, wanted: PodClaim | Findings | None) -> Sch
     metadata, spec, status = pod.metadata, pod.spec, pod.status
     return SchedulingPod(
         uid=metadata.uid,
-        namespace=intern(metadata.namespace),
+        namespace=shared(metadata.namespace),
         name=metadata.name,
         priority=spec.priority or 0,
-        created=intern(metadata.creation_timestamp or ""),
-        node=intern(spec.node_name),
-        nominated=intern(status.nominated_node_name),
+        created=shared(metadata.creation_timestamp or ""),
+        node=shared(spec.node_name),
+        nominated=shared(status.nominated_node_name),
         deleting=metadata.deletion_timestamp is not None,
         deadline=_time(metadata.deletion_timestamp),
         over=status.over,

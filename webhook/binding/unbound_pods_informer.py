@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from allocator.request.pod_fields import WatchedPod
-from kube.watch import SharedInformer
+from kube.shared_informer import SharedInformer
 from webhook.review.binding_schema import LivePod, UnreadablePodError, live_pod
 
 # Bytes of a pod that is kept. Nearly all pods are smaller, and tenants may create any number of

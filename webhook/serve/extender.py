@@ -29,7 +29,7 @@ from certs.tls_server import ServingPair
 from kube.client import Client, version
 from kube.config import Access
 from kube.events import Recorder
-from kube.watch import SharedInformer
+from kube.shared_informer import SharedInformer
 from webhook.admission.context import AdmissionContext
 from webhook.binding.scheduler_pod import unbound_pod, watched_pod
 from webhook.serve import extender_routes

@@ -31,7 +31,8 @@ from kube.client import Client, version
 from kube.config import Access
 from kube.events import Recorder
 from kube.leases import Election, LeaseCandidate
-from kube.watch import SharedInformer, WatchHealth, last_message_times
+from kube.shared_informer import SharedInformer
+from kube.watch import WatchHealth, last_message_times
 from webhook.admission.audit_log import AuditLog
 from webhook.binding.binding_server import BindingHandler
 from webhook.binding.unbound_pods_informer import UnboundPods

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube.watch import SharedInformer
+from kube.shared_informer import SharedInformer
 
 UIDS = st.sampled_from("abcd")
 BATCHES = st.lists(st.dictionaries(UIDS, st.none() | st.integers(0, 5)))
