@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from agent.doctor.facts import ACCEPTS, NodeFacts, ToolkitConfig
+from agent.doctor.exposure import effective_configs, exposure
+from agent.doctor.facts import ACCEPTS, NodeFacts
 from agent.region.layout import TESTED
 from allocator.model.untrusted import inert
 from allocator.report.terminal_lines import WIDTH
@@ -172,28 +173,20 @@ def _toolkit(facts: NodeFacts) -> _Answers:
 
 
 def _hiding(facts: NodeFacts) -> _Answers:
-    default = any(runtime.default == "nvidia" for runtime in facts.runtimes)
-    for config in _toolkit_configs(facts):
+    installed = facts.toolkit is not None
+    if text := exposure(facts.runtimes, facts.toolkit_configs):
+        yield _Answer(Level.WARN, text, _HIDING_REMEDY)
+        return
+    for config in effective_configs(facts.runtimes, facts.toolkit_configs, installed=installed):
         if config.problem:
             text = f"{config.path}: {config.problem}; by default any container may name GPUs"
             yield _Answer(Level.WARN, text, f"make it a file that says {ACCEPTS} = true")
         elif not config.accepts:
             text = f"{config.path}: {ACCEPTS} = false, so containers get no GPU from the agent"
             yield _Answer(Level.FAIL, text, "set it to true, and restart the container runtime")
-        elif default:
-            text = f"{config.path}: any container may name GPUs in NVIDIA_VISIBLE_DEVICES"
-            yield _Answer(Level.WARN, text, _HIDING_REMEDY)
         else:
-            text = "only containers with the RuntimeClass nvidia may name GPUs"
-            yield _Answer(Level.OK, f"{config.path}: {text}")
-
-
-def _toolkit_configs(facts: NodeFacts) -> tuple[ToolkitConfig, ...]:
-    """Return the configurations that hold: NVIDIA's default where its runtime has no file."""
-    runtime = any("nvidia" in runtime.runtimes for runtime in facts.runtimes)
-    if facts.toolkit_configs or not (runtime or facts.toolkit):
-        return facts.toolkit_configs
-    return (ToolkitConfig(path="toolkit, by default"),)
+            text = f"{config.path}: only containers with the RuntimeClass nvidia may name GPUs"
+            yield _Answer(Level.OK, text)
 
 
 def _runtime(facts: NodeFacts) -> _Answers:

@@ -183,6 +183,7 @@ class NodeAccount:
     held: Collection[str] = ()
     generation: int = 0
     closed: str = ""  # why no GPU may be promised now; empty: open
+    exposed: str = ""  # why any container may see GPUs that nobody gave it; empty: none may
     no_inventory: str = ""  # why none is written, so that no GPU is promised; empty: one is
 
 
@@ -211,12 +212,13 @@ def document(account: NodeAccount) -> Json:
         "driver": account.driver,
     }
     written["closed"] = _closed_text(account)
+    written["exposed"] = _plain(account.exposed)
     absent = {"inventory"} if account.no_inventory else set()
     return {key: value for key, value in written.items() if value != "" and key not in absent}
 
 
 def _closed_text(account: NodeAccount) -> str:
-    """Return why no GPU of the node can be used; empty if one can. The schema wants ASCII."""
+    """Return why no GPU of the node can be used; empty if one can."""
     reasons = [one.reason for one in account.gpus]
     why = account.no_inventory or account.closed
     if not why and all(reasons):

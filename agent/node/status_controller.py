@@ -45,6 +45,7 @@ class StatusFacts:
     alive: Alive  # uids of pods with processes
     serving: Callable[[], bool] = lambda: True  # kubelet knows our slots
     simulated: bool = False  # the GPUs are
+    exposed: str = ""  # why any container may see GPUs that nobody gave it; empty: none may
 
 
 class StatusController:
@@ -275,6 +276,7 @@ class StatusController:
             held=self._held_uids(stored_gpu_node, started, alive),
             generation=ledger.generation,
             closed=informer.plugin_conflict,
+            exposed="" if self._facts.simulated else self._facts.exposed,
             no_inventory=self._boot_conflict(node) or self._driver_absence() or self._absence(),
         )
 

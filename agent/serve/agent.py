@@ -10,7 +10,8 @@ import structlog
 from agent.deviceplugin.entry_client import EntryClient
 from agent.deviceplugin.shares import placements_of
 from agent.doctor.container_runtime import containerd_major, reads_cdi
-from agent.doctor.facts_files import configurations
+from agent.doctor.exposure import exposure
+from agent.doctor.facts_files import configurations, toolkit_configs
 from agent.driver.driver import Device, Driver
 from agent.driver.driver_thread import DriverThread
 from agent.health.hardware_informer import HardwareInformer, HardwareListeners
@@ -83,6 +84,7 @@ class AgentParts:
             self.uids_with_processes,
             serving=lambda: self.capacity_controller.serving,
             simulated=self._is_simulated,
+            exposed=exposure(configurations(root), toolkit_configs(root)),
         )
         self.status_controller = StatusController(client, self.node_informer, facts)
         self.capacity_controller = CapacityController(

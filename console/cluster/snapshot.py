@@ -34,6 +34,7 @@ class DriverAccount:
     """The driver version and the GPU problems that the agent of a node reports."""
 
     driver: str = ""  # its version, "" where unknown
+    exposed: str = ""  # why any container may see GPUs that nobody gave it; "" where none may
     # Why a GPU is not used, by its UUID.
     reasons: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -46,11 +47,12 @@ def account_of(document: Mapping[str, Any]) -> DriverAccount:
     status = document.get("status")
     if not isinstance(status, Mapping):
         return NO_ACCOUNT
-    driver, gpus = status.get("driver"), status.get("gpus")
+    driver, exposed, gpus = status.get("driver"), status.get("exposed"), status.get("gpus")
     mappings = [gpu for gpu in gpus if isinstance(gpu, Mapping)] if isinstance(gpus, list) else []
     pairs = ((gpu.get("uuid"), gpu.get("reason")) for gpu in mappings)
     return DriverAccount(
         driver=driver if isinstance(driver, str) else "",
+        exposed=exposed if isinstance(exposed, str) else "",
         reasons={
             uuid: reason
             for uuid, reason in pairs

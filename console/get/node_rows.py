@@ -6,7 +6,9 @@ from typing import Final
 
 import msgspec
 
+from allocator.ledger.ledger import LONGEST_STATED
 from allocator.model.units import MiB
+from allocator.model.untrusted import inert
 from console.cluster.snapshot import ClusterView
 from console.get.gpu_rows import GpuRow, gpu_rows
 from console.get.listing import Listing
@@ -30,6 +32,7 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pods: tuple[str, ...]
     out: str  # why nothing may be promised there; "" where something may
     strangers: tuple[str, ...]  # pods that use GPUs without an entry, of those above
+    exposed: str  # why any container may see GPUs that nobody gave it; "" where none may
     inventory: str
     driver: str  # its version, or that the GPUs are simulated
     created: datetime | None
@@ -53,6 +56,7 @@ def node_rows(site: ClusterView) -> Iterator[NodeRow]:
             pods=_unique(pod for row in rows for pod in row.pods),
             out=site.closed_reason(name),
             strangers=_unique(f"{use.namespace}/{use.pod}" for use in site.ledgers[name].strangers),
+            exposed=site.account(name).exposed,
             inventory=site.ledgers[name].inventory,
             driver=site.account(name).driver,
             created=site.created_at(name),
@@ -92,7 +96,7 @@ def _cells(row: NodeRow, now: datetime) -> tuple[str, ...]:
         str(row.healthy),
         row.inventory.removeprefix("sha256:")[:10] or NONE,
         word(row.driver),
-        row.out or _without_entry(row.strangers) or NONE,
+        row.out or _without_entry(row.strangers) or inert(row.exposed[:LONGEST_STATED]) or NONE,
     )
 
 

@@ -228,6 +228,14 @@ def _status() -> Json:
                 "pattern": "^[ -~]*$",
                 "description": "Why the node takes no new pods; absent while it does.",
             },
+            "exposed": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": LONGEST_STATED,
+                "pattern": "^[ -~]*$",
+                "description": "Why any container of the node may see GPUs that nobody gave it; "
+                "absent where none may.",
+            },
             "boards": _open(
                 "The MIG shapes of each GPU model as NVML reports them: name, slots, and profiles "
                 "[{name, id, memoryMiB, sms, size, starts, limit}]."

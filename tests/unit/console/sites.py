@@ -57,8 +57,9 @@ def held_soft() -> list[Entry]:
 
 
 def with_driver_report(document: Json) -> Json:
-    """Return the first node's GPUNode with the driver and the GPU problem of its agent."""
+    """Return the first node's GPUNode with what its agent reports beside its GPUs."""
     document["status"]["driver"] = "550.54.15"
+    document["status"]["exposed"] = "any container may name GPUs"
     document["status"]["gpus"][2]["reason"] = "XID 79: it has fallen off the bus"
     return document
 

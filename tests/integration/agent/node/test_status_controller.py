@@ -5,6 +5,8 @@ import copy
 from collections.abc import Mapping
 from dataclasses import replace
 
+import pytest
+
 from agent.driver.driver import SIMULATED
 from agent.node.status import Hardware
 from agent.node.status_controller import StatusController, StatusFacts
@@ -107,6 +109,31 @@ def test_a_simulated_agent_keeps_its_gpus_until_it_has_played_them() -> None:
         await scene.told()
 
         assert len(scene.status["gpus"]) == 1
+
+    play(act)
+
+
+@pytest.mark.parametrize(
+    ("simulated", "said"), [(False, "any container may"), (True, None)], ids=["real", "simulated"]
+)
+def test_an_exposed_node_is_told(*, simulated: bool, said: str | None) -> None:
+    """What was found when the agent started; of simulated GPUs nobody sees one."""
+
+    async def act(scene: Scene) -> None:
+        facts = StatusFacts(
+            BOOT,
+            lambda: scene.hardware,
+            scene._alive,  # noqa: SLF001
+            simulated=simulated,
+            exposed="any container may",
+        )
+        scene.status_controller = StatusController(
+            scene.client, scene.informer, facts, clock=scene.time.clock()
+        )
+        await scene.told()
+
+        assert scene.status.get("exposed") == said
+        assert "inventory" in scene.status
 
     play(act)
 

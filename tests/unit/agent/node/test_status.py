@@ -242,6 +242,22 @@ def _closed(*devices: Device, node: NodeConfig | None = None, **account: object)
     return document(NodeAccount(**account_of_node)).get("closed")
 
 
+@pytest.mark.parametrize(
+    "why", ["", "any container may", "é" * 300, "a\nb", "\x1b[31m", "x" * 5000]
+)
+def test_an_exposed_node_says_why(why: str) -> None:
+    """In a field of its own, as the schema accepts it; nothing else of the status changes."""
+    gpus = served_gpus(Hardware(devices=(device(T4),)), DeviceConfig(), None, before=None)
+    plain = document(NodeAccount(identity=IDENTITY, gpus=gpus))
+
+    status: dict[str, Any] = document(NodeAccount(identity=IDENTITY, gpus=gpus, exposed=why))
+
+    said = status.pop("exposed", "")
+    assert status == plain
+    assert bool(said) is bool(why)
+    assert re.fullmatch("[ -~]{0,256}", said)
+
+
 def test_a_node_none_of_whose_gpus_can_be_used_says_why() -> None:
     """One line for the node, where a reader of GPUNodes looks first."""
     mixed = NodeConfig(name="n", mode=Mode.MIG)

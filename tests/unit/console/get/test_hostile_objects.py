@@ -103,7 +103,7 @@ def test_every_view_of_odd_ledgers_can_be_shown(documents: list[Json]) -> None:
 
 @given(
     status=st.dictionaries(
-        st.sampled_from(["driver", "gpus"]),
+        st.sampled_from(["driver", "exposed", "gpus"]),
         VALUES | st.lists(st.dictionaries(st.sampled_from(["uuid", "reason"]), VALUES)),
     )
     | VALUES
@@ -113,6 +113,7 @@ def test_an_account_is_read_as_far_as_it_can_be(status: object) -> None:
     account = account_of({"status": status})
 
     assert isinstance(account.driver, str)
+    assert isinstance(account.exposed, str)
     assert all(isinstance(text, str) and text for pair in account.reasons.items() for text in pair)
 
 
