@@ -197,9 +197,12 @@ def test_the_life_of_a_pod_goes_on(
     assert words == ""
 
 
-def examples() -> list[str]:
+def example(words: str) -> str:
+    """Return the one example of the page that has *words*."""
     page = MANIFESTS.parent / "docs/policies.md"
-    return re.findall(r"```yaml\n(.+?)```", page.read_text(), re.DOTALL)
+    found = re.findall(r"```yaml\n(.+?)```", page.read_text(), re.DOTALL)
+    (one,) = [text for text in found if words in text]
+    return str(one)
 
 
 def built(site: Site, folder: Path, kustomization: str) -> list[Json]:
@@ -209,9 +212,18 @@ def built(site: Site, folder: Path, kustomization: str) -> list[Json]:
     return list(yaml.safe_load_all(site.kubectl("kustomize", str(folder))))
 
 
+def test_the_page_says_how_to_be_only_warned(site: Site, tmp_path: Path) -> None:
+    """One example turns the refusal of what only our agents offer into a warning."""
+    objects = built(site, tmp_path, example("sole-capacity"))
+
+    bindings = {o["metadata"]["name"]: o for o in objects if o["kind"].endswith("PolicyBinding")}
+    sole = bindings["sole-capacity.vgpu-admission.io"]
+    assert sole["spec"]["validationActions"] == ["Warn", "Audit"]
+
+
 def test_the_page_says_how_to_refuse(site: Site, tmp_path: Path) -> None:
-    """Its first example turns the warning into a refusal."""
-    objects = built(site, tmp_path, examples()[0])
+    """One example turns the warning into a refusal."""
+    objects = built(site, tmp_path, example("components/refuse"))
 
     bindings = {o["metadata"]["name"]: o for o in objects if o["kind"].endswith("PolicyBinding")}
     unlabelled = bindings["unlabelled.vgpu-admission.io"]
@@ -219,8 +231,8 @@ def test_the_page_says_how_to_refuse(site: Site, tmp_path: Path) -> None:
 
 
 def test_the_page_says_how_to_name_other_accounts(site: Site, tmp_path: Path) -> None:
-    """Its second example replaces Volcano's accounts in both policies, and nothing else."""
-    objects = built(site, tmp_path, examples()[1])
+    """One example replaces Volcano's accounts in both policies, and nothing else."""
+    objects = built(site, tmp_path, example("system:serviceaccount:batch"))
 
     policies = [o["spec"] for o in objects if o["kind"] == "ValidatingAdmissionPolicy"]
     named = [p["variables"][:2] for p in policies if "batch" in str(p)]
