@@ -86,8 +86,8 @@ format: $(STAMP) ## format the code and order its imports
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-proto: $(STAMP) ## generate the messages of kubelet's protocols anew
-	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. agent/proto/*.proto
+proto: $(STAMP) ## generate the messages of kubelet and of the API server anew
+	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. agent/proto/*.proto kube/proto/*.proto
 
 lock: $(STAMP) ## write the hash-locked requirements anew
 	for set in run dev compile; do \

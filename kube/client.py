@@ -18,8 +18,9 @@ from kube.clock import SYSTEM, Clock
 from kube.config import Access
 from kube.credentials import Credentials
 from kube.errors import ApiError, KubeError, UnreachableError, refusal
+from kube.proto.wire import MEDIA_TYPE, status_json
 from kube.reader import LARGEST_BODY, LARGEST_REFUSAL
-from kube.stream import LineStream, read_whole, translate_errors
+from kube.stream import FrameStream, LineStream, read_whole, translate_errors
 
 TIMEOUT: Final = 10.0  # seconds a call may take, its retries included
 SHORTEST_ATTEMPT: Final = 0.01  # seconds of an attempt; aiohttp takes 0 for "no limit"
@@ -29,6 +30,9 @@ MOST_ATTEMPTS: Final = 10  # as client-go
 # keep-alive, in about a minute, and not by a read timeout.
 _KEEPALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 JSON: Final = "application/json"
+# With JSON for a server, or a proxy, that has nothing else.
+PROTOBUF: Final = f"{MEDIA_TYPE}, {JSON}"
+PROTOBUF_STREAM: Final = f"{MEDIA_TYPE};stream=watch, {JSON};stream=watch, {JSON}"
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"  # JSON is YAML
@@ -40,6 +44,7 @@ class CallOptions(TypedDict, total=False):
 
     timeout: float  # seconds for all attempts together
     dry_run: bool  # validate and admit, but store nothing
+    accept: str  # media types; JSON if it is not given
 
 
 # We ignore warnings about unknown fields, and the check for them costs the server time.
@@ -243,15 +248,18 @@ class Client:
     @asynccontextmanager
     async def stream(
         self, path: str, *, params: Mapping[str, str], **options: Unpack[CallOptions]
-    ) -> AsyncIterator[LineStream]:
+    ) -> AsyncIterator[LineStream | FrameStream]:
         """Open a watch that lasts at most ``timeout`` seconds; RBAC: watch.
 
-        Yields an iterator over batches of lines; each holds the lines received so far.
+        Yields an iterator over batches of lines; each holds the lines received so far. Where the
+        server answers in protobuf, it yields frames.
         """
         call = _Call(method="GET", path=path, params=params, options=options)
         response = await self._retry(call, lambda left: self._exchange(call, left))
         try:
-            yield LineStream(response.content, place=call.place)
+            in_protobuf = response.content_type == MEDIA_TYPE
+            stream = FrameStream if in_protobuf else LineStream
+            yield stream(response.content, place=call.place)
         finally:
             response.close()
 
@@ -284,6 +292,8 @@ class Client:
         headers = self._credentials.headers()
         if call.body is not None:
             headers["Content-Type"] = call.content_type
+        if "accept" in call.options:
+            headers["Accept"] = call.options["accept"]
         with translate_errors(call.place):
             response = await self._session.request(
                 call.method,
@@ -308,7 +318,7 @@ class Client:
             self._credentials.forget()
         after = response.headers.get("Retry-After", "")
         body = await read_whole(response, most=LARGEST_REFUSAL, place=place)
-        error = refusal(body, status=response.status, place=place)
+        error = refusal(status_json(body), status=response.status, place=place)
         error.retry_after = float(after) if after.isascii() and after.isdigit() else None
         return error
 

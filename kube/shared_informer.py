@@ -24,9 +24,14 @@ class SharedInformer(Generic[P]):
         *,
         decode: Callable[[bytes], P],
         uid: Callable[[P], str],
+        protobuf: bool = False,
         clock: Clock = SYSTEM,
     ) -> None:
-        """Begin without consumers; *decode* reads an object's JSON for all of them."""
+        """Begin without consumers; *decode* reads an object for all of them.
+
+        It gets JSON; with *protobuf*, either.
+        """
+        self._protobuf = protobuf
         self._path = path
         self._decode = decode
         self._uid = uid
@@ -37,15 +42,20 @@ class SharedInformer(Generic[P]):
     def add(self, view: Callable[[P, bytes], T | None], publish: PublishUpdates[T]) -> None:
         """Add a consumer: *publish* gets its views of the objects that changed, by uid.
 
-        *view* takes an object as it was decoded, and its JSON. It returns ``None`` for one that
-        this consumer does not need; for *publish* that is as good as gone. An object for which it
-        raises stays as it was, for all consumers.
+        *view* takes an object as it was decoded, and as it was sent. It returns ``None`` for one
+        that this consumer does not need; for *publish* that is as good as gone. An object for which
+        it raises stays as it was, for all consumers.
         """
         self._consumers.append((view, publish))
 
     async def follow(self, client: Client) -> Never:
         """Follow, for ever, as :func:`kube.watch.follow_updates` does; RBAC: list, watch."""
-        source = WatchSource(path=self._path, decode=self.decode, key=lambda views: views[0])
+        source = WatchSource(
+            path=self._path,
+            decode=self.decode,
+            key=lambda views: views[0],
+            protobuf=self._protobuf,
+        )
         await follow_updates(client, source, self.publish, health=self.health, clock=self._clock)
 
     def decode(self, raw: bytes) -> _Views:

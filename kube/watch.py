@@ -26,10 +26,11 @@ import msgspec
 import structlog
 
 from kube import stream as frames
-from kube.client import Client
+from kube.client import JSON, PROTOBUF, PROTOBUF_STREAM, Client
 from kube.clock import SYSTEM, Clock
 from kube.errors import ApiError, KubeError, UnreadableError, must_relist, refusal, shorten
-from kube.stream import LineStream
+from kube.proto.wire import status_json
+from kube.stream import FrameStream, LineStream
 
 PAGE: Final = 100  # objects per page of a plain list
 LIST_TIMEOUT: Final = 30.0  # seconds for one page
@@ -52,9 +53,10 @@ class WatchSource(Generic[T]):
     """
 
     path: str  # of the collection
-    decode: Callable[[bytes], T]  # takes the object's JSON
+    decode: Callable[[bytes], T]  # takes the object's JSON, or its protobuf
     key: Callable[[T], str]  # takes what decode returned
     selectors: Mapping[str, str] = field(default_factory=dict)  # labelSelector, fieldSelector
+    protobuf: bool = False  # ask for protobuf, which *decode* can read as well as JSON
     sync_within: float = 60.0  # seconds for a streamed list, before one in pages is tried
 
 
@@ -196,15 +198,19 @@ class _Follower(Generic[T]):
         listing = _Listing[T]()
         params = {**self._source.selectors, "limit": str(PAGE)}
         while True:
-            body = await self._client.get(self._source.path, params=params, timeout=LIST_TIMEOUT)
-            page = frames.parse_page(body)
-            decoded = filter(None, map(self._decode, page.items or ()))
-            self._take_listed(listing, dict(decoded))
-            if not page.metadata.continue_:
+            body = await self._client.get(
+                self._source.path,
+                params=params,
+                timeout=LIST_TIMEOUT,
+                accept=PROTOBUF if self._source.protobuf else JSON,
+            )
+            items, metadata = frames.parse_page(body)
+            self._take_listed(listing, dict(filter(None, map(self._decode, items))))
+            if not metadata.continue_:
                 break
-            params["continue"] = page.metadata.continue_
+            params["continue"] = metadata.continue_
         self._note_message()
-        self._end_list(listing, page.metadata.resource_version)
+        self._end_list(listing, metadata.resource_version)
 
     async def _watch(self, *, listing: bool) -> None:
         """Follow one stream to its end; with *listing* it begins with all objects."""
@@ -236,7 +242,7 @@ class _Follower(Generic[T]):
         if listed is not None:
             raise _NoStreamedListError("the stream ended before the list was complete")
 
-    def _open(self, *, listing: bool) -> AbstractAsyncContextManager[LineStream]:
+    def _open(self, *, listing: bool) -> AbstractAsyncContextManager[LineStream | FrameStream]:
         seconds = int(self._clock.uniform(SHORTEST_WATCH, LONGEST_WATCH))
         begin = (
             {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
@@ -250,12 +256,17 @@ class _Follower(Generic[T]):
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(seconds),
         }
-        return self._client.stream(self._source.path, params=params, timeout=seconds + END_GRACE)
+        return self._client.stream(
+            self._source.path,
+            params=params,
+            timeout=seconds + END_GRACE,
+            accept=PROTOBUF_STREAM if self._source.protobuf else JSON,
+        )
 
     def _read(self, lines: Iterable[bytes]) -> "_Batch[T]":
         """Return the effect of *lines*; raises an ERROR event as an error."""
         batch = _Batch[T]()
-        last: msgspec.Raw | None = None
+        last: msgspec.Raw | bytes | None = None
         for frame in frames.readable_frames(lines, self._note_undecodable):
             match frame.type:
                 case "ADDED" | "MODIFIED" | "DELETED":
@@ -266,7 +277,8 @@ class _Follower(Generic[T]):
                 case "BOOKMARK":
                     batch.complete |= frames.ends_list(frame.object)
                 case "ERROR":
-                    raise refusal(frame.object, place=f"watch {self._source.path}")
+                    status = status_json(bytes(frame.object))
+                    raise refusal(status, place=f"watch {self._source.path}")
                 case _:
                     raise UnreadableError(
                         f"watch {self._source.path}: unknown event {frame.type[:64]!r}"
@@ -305,7 +317,7 @@ class _Follower(Generic[T]):
         if there or even_if_empty:
             self._publish(there)
 
-    def _decode(self, raw: msgspec.Raw) -> tuple[str, T] | None:
+    def _decode(self, raw: msgspec.Raw | bytes) -> tuple[str, T] | None:
         try:
             decoded = self._source.decode(bytes(raw))
             return self._source.key(decoded), decoded

@@ -4,7 +4,8 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from allocator.cluster.picture import Picture
-from allocator.request.pod_fields import WatchedPod, decode_watched
+from allocator.cluster.pod_messages import decode_pod
+from allocator.request.pod_fields import WatchedPod
 from allocator.request.pod_summary import PodSummary, summary_if_needed
 from kube.clock import SYSTEM, Clock
 from kube.shared_informer import SharedInformer
@@ -16,7 +17,7 @@ _NOBODY: Final[Mapping[str, PodSummary]] = {}
 def pod_informer(*, clock: Clock = SYSTEM) -> SharedInformer[WatchedPod]:
     """Return a watch of all pods, without consumers."""
     return SharedInformer(
-        PODS, decode=decode_watched, uid=lambda pod: pod.metadata.uid, clock=clock
+        PODS, decode=decode_pod, uid=lambda pod: pod.metadata.uid, protobuf=True, clock=clock
     )
 
 

@@ -1,6 +1,6 @@
 """Pod summaries: the few fields kept of every pod that may concern us."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -55,11 +55,9 @@ def summary_of(pod: WatchedPod) -> PodSummary:
         node=shared(spec.node_name),
         deleting=metadata.deletion_timestamp is not None,
         over=pod.status.over,
-        extended=_shared_names(
-            _extended_resources((*spec.containers, *(spec.init_containers or ())))
-        ),
+        extended=_shared_names(_extended_of(pod)),
         assignment_json=annotations.get(ASSIGNMENT_KEY, "") if spec.node_name else "",
-        group=next(filter(is_safe_name, (annotations.get(key, "") for key in POD_GROUP_KEYS)), ""),
+        group=_group_of(annotations),
     )
 
 
@@ -68,8 +66,20 @@ def summary_if_needed(pod: WatchedPod, _: bytes) -> PodSummary | None:
 
     That is a pod without extended resources, which asks for no GPU, and without a PodGroup.
     """
-    summary = summary_of(pod)
-    return summary if summary.extended or summary.group else None
+    needed = _extended_of(pod) or _group_of(pod.metadata.annotations)
+    return summary_of(pod) if needed else None
+
+
+def _extended_of(pod: WatchedPod) -> tuple[str, ...]:
+    spec = pod.spec
+    return _extended_resources((*spec.containers, *(spec.init_containers or ())))
+
+
+def _group_of(annotations: Mapping[str, str] | None) -> str:
+    """Return the PodGroup that *annotations* name; it may not exist."""
+    if not annotations:
+        return ""
+    return next(filter(is_safe_name, (annotations.get(key, "") for key in POD_GROUP_KEYS)), "")
 
 
 @lru_cache(maxsize=MOST_SHARED)

@@ -37,7 +37,7 @@ ASKING = SchedulingPod(
 
 def reader(found: WatchedPod, raw: bytes) -> SchedulingPod:
     """Read a pod as the extender's watch does."""
-    return watched_pod(found, raw, VOCABULARIES)
+    return watched_pod(found, lambda: raw, VOCABULARIES)
 
 
 @dataclass(slots=True, kw_only=True)

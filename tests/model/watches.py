@@ -63,6 +63,7 @@ class Feed:
         *,
         params: Mapping[str, str],
         timeout: float,  # noqa: ARG002, ASYNC109 -- the client's own option
+        accept: str = "",  # noqa: ARG002 -- it has JSON only
     ) -> AsyncIterator[AsyncIterator[Lines]]:
         """Begin with all there is, or go on where the last stream of this kind ended."""
         selector = params.get("fieldSelector", "")

@@ -1,6 +1,6 @@
 """Unbound pods, as a scheduler sends them and a watch shows them: what each asks for."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
@@ -26,11 +26,16 @@ def unbound_pod(raw: bytes | msgspec.Raw, vocabularies: Sequence[Vocabulary]) ->
     return _pod(_POD.decode(raw), pod_claim(_REVIEWED.decode(raw), vocabularies))
 
 
-def watched_pod(pod: WatchedPod, raw: bytes, vocabularies: Sequence[Vocabulary]) -> SchedulingPod:
-    """Return any *pod*; what it asks for is read of *raw*, where a scheduler makes room for it."""
+def watched_pod(
+    pod: WatchedPod, as_json: Callable[[], bytes], vocabularies: Sequence[Vocabulary]
+) -> SchedulingPod:
+    """Return any *pod*.
+
+    What it asks for is read of its JSON, and only where a scheduler makes room for it.
+    """
     if pod.spec.node_name or not pod.status.nominated_node_name:
         return _pod(pod, None)
-    reviewed = _REVIEWED.decode(raw)
+    reviewed = _REVIEWED.decode(as_json())
     nominee = _pod(pod, pod_claim(reviewed, vocabularies))
     hint = (reviewed.metadata.annotations or {}).get(HINT_KEY)
     return replace(nominee, hinted=hint == nominee.nominated)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from allocator.cluster.pod_messages import pod_json
 from allocator.request.pod_fields import WatchedPod
 from kube.shared_informer import SharedInformer
 from webhook.review.binding_schema import LivePod, UnreadablePodError, live_pod
@@ -50,8 +51,8 @@ class UnboundPods:
         if unbound_pod is None or not unbound_pod.raw:
             return None
         try:
-            return live_pod(unbound_pod.raw)
-        except UnreadablePodError:  # whoever reads it anew says what is wrong
+            return live_pod(pod_json(unbound_pod.raw))
+        except (UnreadablePodError, ValueError):  # whoever reads it anew says what is wrong
             return None
 
 

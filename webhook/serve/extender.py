@@ -16,6 +16,7 @@ from allocator.cli.status_server import STATUS_LIMITS
 from allocator.cluster.assumed_pods import AssumedPods
 from allocator.cluster.inventory import Inventory
 from allocator.cluster.nominated_pods import NominatedPods
+from allocator.cluster.pod_messages import pod_json
 from allocator.cluster.pods import pod_informer
 from allocator.config.settings import NodeAgent
 from allocator.controllers.unschedulable import UnschedulableController
@@ -139,7 +140,7 @@ class ExtenderService:
         return self.assumed_pods.with_assumed(self.nominees.with_nominations(index, hinted=hinted))
 
     def _view_watched(self, pod: WatchedPod, raw: bytes) -> SchedulingPod:
-        return watched_pod(pod, raw, self.inventory.vocabularies)
+        return watched_pod(pod, lambda: pod_json(raw), self.inventory.vocabularies)
 
     def _circumstances(self, pod: SchedulingPod) -> FilterContext:
         context = self.context_of(pod.namespace)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kube.errors import UnreachableError, UnreadableError
-from kube.stream import LineStream
+from kube.stream import FrameStream, LineStream
 
 
 class Dripping:
@@ -65,3 +65,37 @@ def test_a_broken_stream_is_an_error_of_ours() -> None:
     """What had arrived is delivered; then the break is told."""
     with pytest.raises(UnreachableError, match="watch: no answer: reset by peer"):
         batches(Dripping([b"a\n"], breaks=True))
+
+
+def frame_batches(stream: Dripping, *, longest: int = 1 << 20) -> list[list[bytes]]:
+    async def read() -> list[list[bytes]]:
+        return [batch async for batch in FrameStream(stream, place="watch", longest=longest)]
+
+    return asyncio.run(read())
+
+
+def framed(frames: list[bytes]) -> bytes:
+    return b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
+
+
+@settings(max_examples=100)
+@given(st.lists(st.binary(max_size=300), max_size=20), CUTS)
+def test_any_cut_gives_the_same_frames(frames: list[bytes], cuts: list[int]) -> None:
+    """Chunks end in the middle of frames, and of their lengths."""
+    data = framed(frames)
+    ends = sorted({min(cut, len(data)) for cut in cuts} | {0, len(data)})
+    chunks = [data[a:b] for a, b in itertools.pairwise(ends)]
+
+    assert [frame for batch in frame_batches(Dripping(chunks)) for frame in batch] == frames
+
+
+def test_a_frame_without_end_is_refused() -> None:
+    """Before any of it is kept."""
+    with pytest.raises(UnreadableError, match="watch: an event exceeds 10 bytes"):
+        frame_batches(Dripping([framed([b"x" * 11])[:4]]), longest=10)
+
+
+def test_frames_that_break_off_are_an_error() -> None:
+    """What has come whole was published before."""
+    with pytest.raises(UnreachableError):
+        frame_batches(Dripping([framed([b"a"]), b"\x00"], breaks=True))

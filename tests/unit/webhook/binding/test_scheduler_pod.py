@@ -34,7 +34,7 @@ def asked(written: Json) -> PodClaim:
 def as_watched(found: Json) -> SchedulingPod:
     """Return the pod that a watch sends."""
     raw = orjson.dumps(found)
-    return watched_pod(decode_watched(raw), raw, VOCABULARIES)
+    return watched_pod(decode_watched(raw), lambda: raw, VOCABULARIES)
 
 
 def test_a_named_mode_is_final() -> None:
