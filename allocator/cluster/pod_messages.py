@@ -111,14 +111,11 @@ def _plain(message: Message) -> dict[str, Any]:
         name = field.name
         if name in _INLINED:
             plain |= _plain(value)
-        elif field.message_type is None:
-            if value != "" and not (value is False and name in _OMITTED_IF_FALSE):
-                plain[name] = _plain_value(value)
         elif isinstance(value, Mapping):
             plain[name] = {key: _plain_value(item) for key, item in value.items()}
         elif field.is_repeated:
             plain[name] = [_plain_value(item) for item in value]
-        else:
+        elif value != "" and not (value is False and name in _OMITTED_IF_FALSE):
             plain[name] = _plain_value(value)
     return plain
 

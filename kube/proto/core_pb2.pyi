@@ -219,8 +219,10 @@ class HostPathVolumeSource(_message.Message):
     def __init__(self, path: _Optional[str] = ...) -> None: ...
 
 class Container(_message.Message):
-    __slots__ = ("name", "env", "resources", "volumeMounts", "securityContext", "envFrom", "restartPolicy")
+    __slots__ = ("name", "command", "args", "env", "resources", "volumeMounts", "securityContext", "envFrom", "restartPolicy")
     NAME_FIELD_NUMBER: _ClassVar[int]
+    COMMAND_FIELD_NUMBER: _ClassVar[int]
+    ARGS_FIELD_NUMBER: _ClassVar[int]
     ENV_FIELD_NUMBER: _ClassVar[int]
     RESOURCES_FIELD_NUMBER: _ClassVar[int]
     VOLUMEMOUNTS_FIELD_NUMBER: _ClassVar[int]
@@ -228,13 +230,15 @@ class Container(_message.Message):
     ENVFROM_FIELD_NUMBER: _ClassVar[int]
     RESTARTPOLICY_FIELD_NUMBER: _ClassVar[int]
     name: str
+    command: _containers.RepeatedScalarFieldContainer[str]
+    args: _containers.RepeatedScalarFieldContainer[str]
     env: _containers.RepeatedCompositeFieldContainer[EnvVar]
     resources: ResourceRequirements
     volumeMounts: _containers.RepeatedCompositeFieldContainer[VolumeMount]
     securityContext: SecurityContext
     envFrom: _containers.RepeatedCompositeFieldContainer[EnvFromSource]
     restartPolicy: str
-    def __init__(self, name: _Optional[str] = ..., env: _Optional[_Iterable[_Union[EnvVar, _Mapping]]] = ..., resources: _Optional[_Union[ResourceRequirements, _Mapping]] = ..., volumeMounts: _Optional[_Iterable[_Union[VolumeMount, _Mapping]]] = ..., securityContext: _Optional[_Union[SecurityContext, _Mapping]] = ..., envFrom: _Optional[_Iterable[_Union[EnvFromSource, _Mapping]]] = ..., restartPolicy: _Optional[str] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., args: _Optional[_Iterable[str]] = ..., env: _Optional[_Iterable[_Union[EnvVar, _Mapping]]] = ..., resources: _Optional[_Union[ResourceRequirements, _Mapping]] = ..., volumeMounts: _Optional[_Iterable[_Union[VolumeMount, _Mapping]]] = ..., securityContext: _Optional[_Union[SecurityContext, _Mapping]] = ..., envFrom: _Optional[_Iterable[_Union[EnvFromSource, _Mapping]]] = ..., restartPolicy: _Optional[str] = ...) -> None: ...
 
 class EphemeralContainer(_message.Message):
     __slots__ = ("ephemeralContainerCommon",)

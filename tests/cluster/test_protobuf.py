@@ -33,6 +33,8 @@ def full() -> Json:
     mount = {"name": "v", "mountPath": "/v", "readOnly": True, "subPath": "s"}
     main = container(
         limits={NUMBER: "1k", "cpu": "0.5"},
+        command=["/bin/sh", "-c"],
+        args=["", "true"],
         env=[{"name": "A", "value": ""}, {"name": "B", "valueFrom": FIELD}],
         envFrom=[{"configMapRef": {"name": "c", "optional": True}}],
         volumeMounts=[mount, {"name": "w", "mountPath": "/w", "subPathExpr": "$(A)"}],

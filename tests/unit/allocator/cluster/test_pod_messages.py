@@ -26,6 +26,8 @@ FULL: Json = {
         "containers": [
             {
                 "name": "main",
+                "command": ["/bin/sh", "-c"],
+                "args": ["", "true"],
                 "resources": {"limits": {NUMBER: "1", "cpu": "500m"}, "requests": {"cpu": "1"}},
                 "env": [
                     {"name": "A", "value": "b"},
