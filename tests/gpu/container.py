@@ -216,7 +216,12 @@ class Container:
 
     def inspect(self) -> InspectionResult:
         """Let the product's monitor look at the container once, with the driver's processes."""
-        node = InspectedNode(devices=self.bench.devices, shares=(self.share,), pods=self.pods)
+        node = InspectedNode(
+            devices=self.bench.devices,
+            shares=(self.share,),
+            pods=self.pods,
+            answered=frozenset({self.device.uuid}),
+        )
         return self.inspector.inspect(self.bench.driver.processes(self.device.uuid), node)
 
     def _enrol(self, pid: int) -> None:

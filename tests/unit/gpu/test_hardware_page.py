@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from agent.nvml.driver import NvmlDriver
-from agent.region.layout import SEEDED
 from tests.builders.model import device
+from tests.fakes.hami_core import library_bytes
 from tests.gpu import enforcement, hardware
 from tests.gpu.__main__ import hardware_checks, library_checks
 from tests.gpu.container import Bench
@@ -37,7 +37,7 @@ def test_every_check_of_the_driver_has_a_row(bench: Bench) -> None:
 def test_every_check_of_the_library_has_a_row(bench: Bench, tmp_path: Path) -> None:
     """The last one stands for a folder without builds."""
     build = tmp_path / "libvgpu.so"
-    build.write_bytes(SEEDED.region_size.to_bytes(4, "little") * 3 + b"postinit semaphore")
+    build.write_bytes(library_bytes())
     made = [check.name for check in library_checks(bench, [build], ALL)]
 
     assert names("gpu checks of the library") == [*made, "library"]
