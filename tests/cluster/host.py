@@ -171,6 +171,17 @@ class _Inside(Process):
         """The process by the number it has on the real machine."""
         return _inner(super().pid)
 
+    def pause(self) -> None:
+        """Return once both stand still: one that stops after it was to go on stays so for ever."""
+        super().pause()
+        if (standing := self._child) is not None:
+            wait_for(lambda: _stopped(standing.pid))
+
+    def resume(self) -> None:
+        """Return once both go on, before somebody lets them stand still again."""
+        super().resume()
+        wait_for(lambda: not _stopped(self.pid))
+
     def _send(self, number: signal.Signals) -> None:
         """Signal the process itself; the one that stands for it stops when it stops."""
         if number == signal.SIGCONT:
@@ -186,6 +197,11 @@ def _inner(pid: int) -> int:
         return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
     except (OSError, IndexError):
         raise ComponentError(f"process {pid} has no child") from None
+
+
+def _stopped(pid: int) -> bool:
+    """Tell whether a process stands still by a signal."""
+    return "(stopped)" in Path(f"/proc/{pid}/status").read_text()
 
 
 def require_node() -> None:

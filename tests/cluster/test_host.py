@@ -104,10 +104,10 @@ def test_signals_reach_the_process_itself(tmp_path: Path) -> None:
         polite = 'trap "echo bye; exit" TERM; echo hello; while :; do sleep 0.1; done'
         process = host.process("polite", ["/bin/sh", "-c", polite])
         process.start(lambda: "hello" in process.tail(), within=5)
-        pid = process.pid
-        process.pause()
-        wait_for(lambda: "(stopped)" in Path(f"/proc/{pid}/status").read_text())
-        process.resume()
+        for _ in range(20):  # one that stops after it was to go on is not seen at the first
+            process.pause()
+            assert "(stopped)" in Path(f"/proc/{process.pid}/status").read_text()
+            process.resume()
         process.stop()
         assert process.tail() == "hello\nbye"
 
