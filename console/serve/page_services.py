@@ -1,0 +1,30 @@
+"""What pages are made from; the program wires it, and a test or the demo does too."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from starlette.requests import Request
+
+from console.access.viewer import Viewer
+from console.cluster.pod import PodView
+from console.cluster.snapshot import ClusterView
+from console.store.store import RecordStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageServices:
+    """What pages are made from.
+
+    ``viewer`` returns who asks, or ``None`` where nobody was authenticated. ``cluster`` returns
+    nodes, ledgers and settings as they are now, ``None`` where they cannot be read yet, and
+    ``pods`` the pods that ask for GPUs now. ``query`` asks Prometheus, where there is one.
+    """
+
+    store: RecordStore
+    viewer: Callable[[Request], Awaitable[Viewer | None]]
+    cluster: Callable[[], ClusterView | None]
+    pods: Callable[[], tuple[PodView, ...]]
+    now: Callable[[], datetime]
+    query: Callable[[str], Awaitable[object]] | None = None
+    version: str = ""
