@@ -5,8 +5,12 @@ from typing import Any, Final
 
 from allocator.model.allocation import ContainerGrants, Grant
 from allocator.model.decision import Findings, ModeChoice
+from allocator.model.untrusted import LONGEST_NAME, escaped, inert
 
 MOST_FINDINGS: Final = 8  # of one decision
+LONGEST_TEXT: Final = (
+    1000  # characters of a sentence of ours, which quotes 64 of a tenant's at once
+)
 
 
 def mode_fields(choice: ModeChoice) -> dict[str, Any]:
@@ -24,7 +28,11 @@ def refusal_fields(findings: Findings) -> dict[str, Any]:
     return {
         "reason": str(findings.first.reason),
         "findings": [
-            {"reason": str(one.reason), "text": str(one), "field": one.field}
+            {
+                "reason": str(one.reason),
+                "text": inert(str(one)[:LONGEST_TEXT]),
+                "field": escaped(one.field, LONGEST_NAME),
+            }
             for one in findings.all[:MOST_FINDINGS]
         ],
     }
@@ -33,7 +41,10 @@ def refusal_fields(findings: Findings) -> dict[str, Any]:
 def given_fields(containers: Iterable[ContainerGrants]) -> list[dict[str, Any]]:
     """Return what containers are given, as the field ``containers`` of a bind's record."""
     return [
-        {"name": one.name, "devices": [_device_fields(grant) for grant in one.grants]}
+        {
+            "name": escaped(one.name, LONGEST_NAME),
+            "devices": [_device_fields(grant) for grant in one.grants],
+        }
         for one in containers
     ]
 
@@ -41,11 +52,11 @@ def given_fields(containers: Iterable[ContainerGrants]) -> list[dict[str, Any]]:
 def _device_fields(grant: Grant) -> dict[str, Any]:
     placed = grant.placed
     fields: dict[str, Any] = {
-        "gpu": grant.gpu,
+        "gpu": escaped(grant.gpu),
         "mode": str(grant.mode),
         "memory_mib": grant.memory,
         "cores_percent": grant.cores,
     }
     if placed is not None:
-        fields |= {"profile": placed.profile.name, "start": placed.start}
+        fields |= {"profile": escaped(placed.profile.name), "start": placed.start}
     return fields

@@ -10,10 +10,10 @@ from typing import Any, assert_never
 from allocator.audit.record import SCHEMA
 from allocator.audit.record_source import RecordStamp
 from allocator.catalog.keys import ASKED_KEY
-from allocator.model.decision import Finding
 from allocator.model.request import ContainerRequest, Stage
 from allocator.model.untrusted import LONGEST_NAME, all_shown, escaped, inert, is_plain
 from allocator.model.value import Value
+from allocator.replay.decision_fields import LONGEST_TEXT, mode_fields, refusal_fields
 from allocator.replay.request_codec import encode_request
 from webhook.admission.messages import word
 from webhook.admission.outcome import GpusHidden, Outcome, Refused, Rewritten, Untouched
@@ -21,13 +21,11 @@ from webhook.review.admission_review import Request
 from webhook.review.json_patch import Operation, pointer_token
 from webhook.review.pod_schema import Metadata, OwnerReference
 
-_MOST_FINDINGS = 8
 _MOST_CHANGES = 50
 _MOST_OWNERS = 4
 _MOST_GROUPS = 16
 _MOST_WARNINGS = 16
 _MOST_CONTAINERS = 64
-_LONGEST_TEXT = 1000  # characters of a sentence of ours, which quotes 64 of a tenant's at once
 _NOBODY = Metadata()
 _ANNOTATIONS = "/metadata/annotations"
 _ASKED_PATH = f"{_ANNOTATIONS}/{pointer_token(ASKED_KEY)}"
@@ -175,8 +173,7 @@ def _reasons(outcome: Outcome) -> Mapping[str, Any]:
         case Refused(findings=findings, digest=digest, warnings=warnings):
             return {
                 "digest": digest,
-                "reason": str(findings.first.reason),
-                "findings": [_finding(f) for f in findings.all[:_MOST_FINDINGS]],
+                **refusal_fields(findings),
                 "warnings": _sentences(warnings),
             }
         case Rewritten():
@@ -185,11 +182,8 @@ def _reasons(outcome: Outcome) -> Mapping[str, Any]:
             return {
                 "digest": outcome.digest,
                 "vocabulary": request.vocabulary,
-                "mode": str(choice.mode),  # an encoder takes far longer over an enum
-                "mode_source": str(choice.source),
+                **mode_fields(choice),
                 "mode_asked": escaped(outcome.asked.mode or ""),
-                "costs_per_mille": choice.costs,
-                "rule": choice.why,
                 "containers": [_asked_fields(container) for container in asking],
                 "constraints": all_shown(request.constraints),
                 "priority": request.priority.name.lower(),
@@ -200,15 +194,7 @@ def _reasons(outcome: Outcome) -> Mapping[str, Any]:
 
 
 def _sentences(texts: Sequence[str]) -> Sequence[str]:
-    return [inert(text[:_LONGEST_TEXT]) for text in texts[:_MOST_WARNINGS]] if texts else texts
-
-
-def _finding(finding: Finding) -> dict[str, str]:
-    return {
-        "reason": str(finding.reason),
-        "field": escaped(finding.field, LONGEST_NAME),
-        "text": inert(str(finding)[:_LONGEST_TEXT]),
-    }
+    return [inert(text[:LONGEST_TEXT]) for text in texts[:_MOST_WARNINGS]] if texts else texts
 
 
 def _asked_fields(container: ContainerRequest) -> dict[str, Any]:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, assert_never
 
-from allocator.audit.given_fields import given_fields
 from allocator.audit.record_source import UNNAMED, RecordSource, stamp_fields
 from allocator.catalog.keys import DECISION_KEY
 from allocator.mig.slot_policy import slot_policy
 from allocator.model.untrusted import LONGEST_NAME, all_shown, escaped, inert
-from allocator.replay.node_codec import demand_fields, live_rows, taken_rows
+from allocator.replay.decision_fields import LONGEST_TEXT, given_fields
+from allocator.replay.node_codec import demand_fields, live_rows, taken_positions, taken_rows
 from allocator.replay.request_codec import RecordedRequest, encode_request
 from webhook.binding.batch import Outcome
 from webhook.binding.binding_annotations import Commit
@@ -23,7 +23,6 @@ from webhook.review.binding_schema import BindingReview, LivePod
 
 _MOST_GROUPS = 16
 _MOST_WISHED = 64
-_LONGEST_TEXT = 1000  # characters
 
 
 def _no_digest(_: Commit) -> str:
@@ -117,7 +116,7 @@ def _pod_fields(bound: BindingReview, live: LivePod | None) -> dict[str, Any]:
 
 
 def _refusal_fields(refusal: Refusal) -> dict[str, Any]:
-    text = inert(refusal.message[:_LONGEST_TEXT])
+    text = inert(refusal.message[:LONGEST_TEXT])
     return {"outcome": "refused", "code": refusal.code, "reason": refusal.reason, "text": text}
 
 
@@ -133,6 +132,7 @@ def _promise(commit: Commit) -> dict[str, Any]:
         "weights": _weights(commit),
         "ledger": commit.version,
         "taken": taken_rows(commit.node),
+        "taken_positions": taken_positions(commit.node),
         "live": live_rows(commit.node),
         "asked": encode_request(recorded),
         "demand": demand_fields(commit.demand, commit.node),
