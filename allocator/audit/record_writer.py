@@ -15,6 +15,17 @@ class RecordSink(Protocol):
         """Take a note of one record."""
 
 
+class WriteRecord(Protocol):
+    """Writes a record of a kind, as :meth:`RecordWriter.write` does."""
+
+    def __call__(self, kind: str, fields: Mapping[str, Any], /, *, record_id: str = "") -> None:
+        """Write it."""
+
+
+def write_nothing(_kind: str, _fields: Mapping[str, Any], /, *, record_id: str = "") -> None:
+    """Write no record."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordWriter:
     """Writes records of one program to *sink*; *now* returns the time in UTC."""
@@ -23,7 +34,7 @@ class RecordWriter:
     source: RecordSource
     now: Callable[[], datetime]
 
-    def write(self, kind: str, fields: Mapping[str, Any], *, record_id: str = "") -> None:
+    def write(self, kind: str, fields: Mapping[str, Any], /, *, record_id: str = "") -> None:
         """Write a record of *kind* with *fields*, without those that are ``None``.
 
         With *record_id* it is stored once, however often it is written.

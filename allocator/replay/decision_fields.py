@@ -1,11 +1,12 @@
 """What a decision said, in the fields of its record: the same words when it is decided again."""
 
 from collections.abc import Iterable
+from datetime import UTC
 from typing import Any, Final
 
-from allocator.model.allocation import ContainerGrants, Grant
+from allocator.model.allocation import ContainerGrants, Entry, Grant
 from allocator.model.decision import Findings, ModeChoice
-from allocator.model.untrusted import LONGEST_NAME, escaped, inert
+from allocator.model.untrusted import LONGEST_NAME, all_shown, escaped, inert
 
 MOST_FINDINGS: Final = 8  # of one decision
 LONGEST_TEXT: Final = (
@@ -47,6 +48,21 @@ def given_fields(containers: Iterable[ContainerGrants]) -> list[dict[str, Any]]:
         }
         for one in containers
     ]
+
+
+def released_fields(node: str, entry: Entry, why: str) -> dict[str, Any]:
+    """Return the fields of the record of *entry*, which was removed from the ledger of *node*."""
+    names = (node, entry.namespace, entry.pod, entry.uid)
+    shown_node, namespace, pod, uid = all_shown(names, LONGEST_NAME)
+    return {
+        "node": shown_node,
+        "namespace": namespace,
+        "pod": pod,
+        "pod_uid": uid,
+        "why": why,
+        "since": entry.since.astimezone(UTC).isoformat(timespec="milliseconds"),
+        "containers": given_fields(entry.containers),
+    }
 
 
 def _device_fields(grant: Grant) -> dict[str, Any]:

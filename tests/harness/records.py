@@ -7,7 +7,10 @@ import msgspec
 import orjson
 
 from allocator.audit.lines import line_of
-from allocator.audit.record import AnyRecord, parse_record
+from allocator.audit.record import AnyRecord, Component, parse_record
+from allocator.audit.record_source import RecordSource
+from allocator.audit.record_writer import RecordWriter
+from tests.builders.gpunodes import NOON
 
 
 class UnknownFieldError(AssertionError):
@@ -51,6 +54,11 @@ class KeptRecords(list[Mapping[str, Any]]):
 
     def of(self, kind: str) -> list[Mapping[str, Any]]:
         return [record for record in self if record["kind"] == kind]
+
+
+def writer(kept: KeptRecords) -> RecordWriter:
+    """Return what writes the records of a webhook to *kept*, at noon."""
+    return RecordWriter(sink=kept, source=RecordSource(Component.WEBHOOK), now=lambda: NOON)
 
 
 class CheckingSink:

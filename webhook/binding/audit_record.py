@@ -11,8 +11,9 @@ from typing import Any, Final, assert_never
 from allocator.audit.record_source import UNNAMED, RecordSource, stamp_fields
 from allocator.catalog.keys import DECISION_KEY
 from allocator.mig.slot_policy import slot_policy
+from allocator.model.allocation import Entry
 from allocator.model.untrusted import LONGEST_NAME, all_shown, escaped, inert
-from allocator.replay.decision_fields import LONGEST_TEXT, given_fields
+from allocator.replay.decision_fields import LONGEST_TEXT, given_fields, released_fields
 from allocator.replay.node_codec import demand_fields, live_rows, taken_positions, taken_rows
 from allocator.replay.request_codec import RecordedRequest, encode_request
 from webhook.binding.batch import Outcome
@@ -86,6 +87,11 @@ class BindRecords:
             "basis": basis,
             "settings": self.settings_digest(),
         }
+
+    def replaced_record(self, node: str, entry: Entry, *, at: datetime) -> dict[str, Any]:
+        """Return the record of an entry on *node* that gave way to another bind of its pod."""
+        fields = released_fields(node, entry, "replaced")
+        return {**stamp_fields("released", self.source.stamp(at)), **fields}
 
     def _result(self, outcome: Outcome) -> Mapping[str, Any]:
         match outcome:

@@ -241,6 +241,9 @@ class BindingHandler:
         except (ConflictError, InvalidError):
             return False
         log.info("oldest entry of an unbound pod removed", node=ledger.name, uid=uid)
+        entry = ledger.entry(uid)
+        if entry is not None:
+            self.remember(self.records.replaced_record(ledger.name, entry, at=self.clock.wall()))
         return True
 
     async def commit(self, bind: BindRequest, context: AdmissionContext) -> Outcome:

@@ -74,6 +74,7 @@ def _reclaim_controller(leader: LeaderContext) -> ReclaimController:
         pods=leader.pods,
         ledgers=leader.inventory.ledgers,
         agents_serve=lambda: leader.inventory.settings.node_agent is NodeAgent.OURS,
+        write_record=leader.trail.writer.write,
     )
 
 
