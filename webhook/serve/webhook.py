@@ -41,7 +41,7 @@ from webhook.binding.binding_server import BindingHandler
 from webhook.binding.unbound_pods_informer import UnboundPods
 from webhook.caller.callers import KnownCallers
 from webhook.caller.hook_paths import HookPaths
-from webhook.records.certificate_records import record_serving, recording
+from webhook.records.certificate_log import record_serving, recording
 from webhook.records.trail import AuditTrail, audit_trail
 from webhook.serve.admission import MOST, AdmissionApp, PodHandler
 from webhook.serve.certificates import (
