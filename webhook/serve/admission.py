@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -33,7 +33,7 @@ from webhook.review.admission_review import (
     refuse,
     uid_at_start,
 )
-from webhook.review.json_patch import Operation, operations
+from webhook.review.json_patch import EncodedPatch, encoded, operations
 from webhook.review.pod_schema import Pod
 from webhook.serve.http import AtOnce
 from webhook.serve.metrics import WebhookMetrics
@@ -45,6 +45,7 @@ LARGEST_BODY: Final = 7 * 1024 * 1024  # two objects of the API server's 3 MiB, 
 SLOWEST_BODY: Final = 5.0  # seconds; no hook of ours waits longer
 RETRY_SECONDS: Final = 1
 _CHANGING: Final = (Rewritten, GpusHidden)
+_REQUESTING: Final = (Rewritten, Refused)
 MOST: Final = 512  # reviews at a time
 log = structlog.get_logger()
 
@@ -110,17 +111,17 @@ class PodHandler:
     ) -> bytes:
         """Carry a decision out: the answer, the record, the count; dry runs leave no trace."""
         request = reviewed.request
-        ops: list[Operation] = []
+        patch = None
         if step != "validate" and isinstance(outcome, _CHANGING):
             ops = operations(reviewed.pod, outcome.intent)
+            patch = encoded(ops) if ops else None
         seconds = self.ticks() - started
         if not request.dry_run:
             if self.journal is not None:
-                self.journal.remember(
-                    self._record_of(
-                        request, outcome, view=view, step=step, seconds=seconds, ops=ops
-                    )
+                made = self._record_of(
+                    request, outcome, view=view, step=step, seconds=seconds, patch=patch
                 )
+                self.journal.remember(made)
             if _is_final(outcome, step):
                 self._count(request, outcome)
         self.metrics.observe_decision(step, seconds)
@@ -129,7 +130,12 @@ class PodHandler:
             return refuse(
                 request.uid, refusal(outcome), warnings=notes, audit=audit(request, outcome)
             )
-        return allow(request.uid, operations=ops, warnings=notes, audit=audit(request, outcome))
+        return allow(
+            request.uid,
+            patch=b"" if patch is None else patch.text,
+            warnings=notes,
+            audit=audit(request, outcome),
+        )
 
     def _record_of(  # noqa: PLR0913 -- what a record says
         self,
@@ -139,9 +145,9 @@ class PodHandler:
         view: AdmissionView,
         step: str,
         seconds: float,
-        ops: Sequence[Operation],
+        patch: EncodedPatch | None,
     ) -> dict[str, Any]:
-        asks = isinstance(outcome, Rewritten | Refused) and outcome.recorded is not None
+        asks = isinstance(outcome, _REQUESTING) and outcome.recorded is not None
         context = DecisionContext(
             stamp=self.source.stamp(self.now()),
             seconds=round(seconds, 6),
@@ -152,7 +158,7 @@ class PodHandler:
         )
         if step == "validate":
             return confirmation_record(request, outcome, context)
-        return record(request, outcome, context, operations=ops)
+        return record(request, outcome, context, patch=patch)
 
     def _count(self, request: Request, outcome: Outcome) -> None:
         mode = str(outcome.choice.mode) if isinstance(outcome, Rewritten) else ""

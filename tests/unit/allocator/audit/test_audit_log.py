@@ -1,10 +1,15 @@
 """The audit log: a record costs its caller no waiting, and one bad sink keeps nothing back."""
 
 import asyncio
+import time
 from collections.abc import Mapping
 from typing import Any
 
-from allocator.audit.audit_log import AuditLog, Sink, SwitchedSink
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator.audit.audit_log import MOST_PENDING, AuditLog, LineBuffer, Sink, SwitchedSink
+from allocator.audit.lines import line_of
 from allocator.audit.record import SettingsRecord
 from tests.harness.records import strict_record
 
@@ -29,6 +34,12 @@ class Lines:
 
     def flush(self) -> None:
         self.flushed += 1
+
+
+class Slow(Lines):
+    def write(self, data: bytes, /) -> None:
+        time.sleep(0.1)
+        super().write(data)
 
 
 class FullDisk(Lines):
@@ -74,9 +85,42 @@ def test_a_sink_that_fails_keeps_nothing_from_the_others() -> None:
 def test_what_finds_the_queue_full_is_dropped_and_counted() -> None:
     """A slow reader costs records, never the memory of the program."""
     lines = Lines()
+    most = MOST_PENDING // len(line_of(RECORD) or b"")
 
-    assert written(lines, records=4100) == 4
-    assert lines.data.count(b"\n") == 4096
+    assert written(lines, records=most + 4) == 4
+    assert lines.data.count(b"\n") == most
+
+
+@given(st.lists(st.binary(max_size=100_000).map(lambda one: one.replace(b"\n", b"")), max_size=9))
+def test_a_buffer_holds_whole_lines(texts: list[bytes]) -> None:
+    """However long they are, and again after it was cleared."""
+    buffer = LineBuffer()
+    for _ in range(2):
+        assert all(buffer.add(b"%b\n" % text) for text in texts)
+        chunks = list(buffer.chunks())
+        assert b"".join(chunks) == b"".join(b"%b\n" % text for text in texts)
+        assert all(chunk.endswith(b"\n") for chunk in chunks)
+        assert len(buffer) == sum(map(len, chunks))
+        buffer.clear()
+
+
+def test_nothing_is_lost_when_the_program_ends_during_a_write() -> None:
+    """The thread goes on, and then writes the rest."""
+    slow = Slow()
+
+    async def write() -> None:
+        journal = AuditLog((slow,), dropped=lambda: None)
+        task = asyncio.create_task(journal.run())
+        for _ in range(5):
+            journal.remember(RECORD)
+            await asyncio.sleep(0.06)
+        task.cancel()
+        journal.remember(RECORD)
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(write())
+
+    assert slow.data.count(b"\n") == 6
 
 
 def test_what_cannot_be_written_is_dropped_and_counted() -> None:
