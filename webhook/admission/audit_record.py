@@ -31,6 +31,7 @@ from webhook.review.pod_schema import Metadata, OwnerReference
 
 _MOST_CHANGES = 50
 _LARGEST_CHANGES = 8 * 1024  # bytes, beyond which only the first are recorded
+_DELETE = b"\x7f"  # the only ASCII character that JSON leaves and nobody sees
 _MOST_OWNERS = 4
 _MOST_GROUPS = 16
 _MOST_WARNINGS = 16
@@ -112,13 +113,28 @@ def audit(request: Request, outcome: Outcome) -> dict[str, str]:
 def _changes(patch: EncodedPatch) -> orjson.Fragment:
     """Return the operations with the values that are wholly ours: all but what was asked.
 
-    Only an annotation has a value that a tenant wrote.
+    Some of our values name a container, which the API server has not checked yet.
     """
     shown = orjson.dumps([_shown_annotation(op) for op in patch.annotations[:_MOST_CHANGES]])
     others = patch.others
-    if len(others) > _LARGEST_CHANGES:
-        others = orjson.dumps(patch.rest[:_MOST_CHANGES])
+    if len(others) > _LARGEST_CHANGES or not others.isascii() or _DELETE in others:
+        others = _bounded_changes(patch.rest)
     return orjson.Fragment(joined_arrays(shown, others))
+
+
+def _bounded_changes(operations: Sequence[Operation]) -> bytes:
+    """Return the JSON of the first operations, without values that are not plain."""
+    changes: list[bytes] = []
+    left = _LARGEST_CHANGES
+    for op in operations[:_MOST_CHANGES]:
+        change = orjson.dumps(op)
+        if not is_plain(change.decode()):
+            change = orjson.dumps({"op": op["op"], "path": inert(op["path"][:LONGEST_NAME])})
+        left -= len(change)
+        if left < 0:
+            break
+        changes.append(change)
+    return b"[%b]" % b",".join(changes)
 
 
 def _shown_annotation(op: Operation) -> Operation:
