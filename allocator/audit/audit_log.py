@@ -11,6 +11,8 @@ import structlog
 from allocator.audit.lines import line_of
 
 MOST_PENDING: Final = 16 * 1024 * 1024  # bytes waiting for a slow reader of our standard output
+BATCH: Final = 16  # records that are made at a time; the last review of them waits for it
+LARGEST_BATCH: Final = 1024 * 1024  # bytes of reviews that are held for it
 _FIRST_SIZE: Final = 64 * 1024  # bytes
 _CHUNK: Final = 64 * 1024  # bytes that are written at a time, and the rest of a line
 _EVERY: Final = 0.05  # seconds between writes
@@ -94,6 +96,8 @@ class AuditLog:
         self._sinks = tuple(sinks)
         self._dropped = dropped
         self._pending, self._written = LineBuffer(), LineBuffer()
+        self._deferred: list[Callable[[], None]] = []
+        self._deferred_size = 0  # bytes
         self._writing: asyncio.Future[None] | None = None  # of the thread
         self._failing: set[int] = set()  # positions of sinks whose last write failed
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
@@ -103,6 +107,25 @@ class AuditLog:
         line = line_of(record)
         if line is None or not self._pending.add(line):
             self._dropped()
+
+    def defer(self, make: Callable[[], None], size: int) -> None:
+        """Let *make* make a record soon, together with others: one by one takes twice the time.
+
+        *size* is about the number of bytes that it holds until then.
+        """
+        self._deferred.append(make)
+        self._deferred_size += size
+        if len(self._deferred) >= BATCH or self._deferred_size >= LARGEST_BATCH:
+            self._make_deferred()
+
+    def _make_deferred(self) -> None:
+        makers, self._deferred, self._deferred_size = self._deferred, [], 0
+        for make in makers:
+            try:
+                make()
+            except Exception:
+                log.exception("record not made")  # that of another review must be
+                self._dropped()
 
     async def run(self) -> None:
         """Write what is pending, again and again; on cancellation write the rest."""
@@ -115,6 +138,7 @@ class AuditLog:
             self._thread.shutdown(wait=False)
 
     async def _write(self) -> None:
+        self._make_deferred()
         if self._writing is not None:  # we were cancelled meanwhile; its buffer is still in use
             await self._writing
         if len(self._pending):

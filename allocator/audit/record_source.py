@@ -59,8 +59,16 @@ class RecordSource:
         self._caller = caller
         self._numbers = count()
 
-    def stamp(self, at: datetime) -> RecordStamp:
-        """Return the stamp of a record that is written at *at*, which has a time zone."""
+    @property
+    def caller(self) -> Callable[[], tuple[str, ...]]:
+        """Return what says what callers of reviews have to show now."""
+        return self._caller
+
+    def stamp(self, at: datetime, caller: tuple[str, ...] | None = None) -> RecordStamp:
+        """Return the stamp of a record about *at*, which has a time zone.
+
+        *caller* is what the caller had to show then, which otherwise is what callers show now.
+        """
         number = next(self._numbers)
         milliseconds = int(at.timestamp() * 1000)
         if number >> 12 != self._rounds:
@@ -72,7 +80,7 @@ class RecordSource:
             self._component,
             self._instance,
             self._version,
-            self._caller(),
+            self._caller() if caller is None else caller,
         )
 
     def reviewed_by(self, caller: Callable[[], tuple[str, ...]]) -> "RecordSource":

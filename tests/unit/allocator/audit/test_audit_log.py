@@ -3,12 +3,21 @@
 import asyncio
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.audit.audit_log import MOST_PENDING, AuditLog, LineBuffer, Sink, SwitchedSink
+from allocator.audit.audit_log import (
+    BATCH,
+    LARGEST_BATCH,
+    MOST_PENDING,
+    AuditLog,
+    LineBuffer,
+    Sink,
+    SwitchedSink,
+)
 from allocator.audit.lines import line_of
 from allocator.audit.record import SettingsRecord
 from tests.harness.records import strict_record
@@ -144,3 +153,38 @@ def test_a_sink_can_be_switched_while_it_is_in_use() -> None:
     sink.flush()
 
     assert (lines.data, lines.flushed) == (b"[]\n", 1)
+
+
+def test_records_are_made_several_at_a_time() -> None:
+    """As many as wait, or as few as hold much; what is left at each write."""
+    journal, made = AuditLog((), dropped=lambda: None), list[int]()
+
+    for number in range(BATCH - 1):
+        journal.defer(partial(made.append, number), 10)
+    assert made == []
+    journal.defer(lambda: made.append(-1), 10)
+    assert made == [*range(BATCH - 1), -1]
+    journal.defer(lambda: made.append(-2), LARGEST_BATCH)
+    assert made[-1] == -2
+
+
+def fail() -> None:
+    raise ValueError("a record that nobody foresaw")
+
+
+def test_a_record_that_cannot_be_made_costs_only_itself() -> None:
+    """It is counted, and logged with what went wrong."""
+    lines, dropped = Lines(), list[None]()
+
+    async def write() -> None:
+        journal = AuditLog((lines,), dropped=lambda: dropped.append(None))
+        journal.defer(fail, 1)
+        journal.defer(lambda: journal.remember(RECORD), 1)
+        task = asyncio.create_task(journal.run())
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(write())
+
+    assert (len(dropped), lines.data.count(b"\n")) == (1, 1)
