@@ -5,6 +5,7 @@ answers are bounded in time and size, redirects are not followed, and only an an
 for each line sent counts as one.
 """
 
+import asyncio
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -24,6 +25,7 @@ LARGEST_ANSWER: Final = 256 * 1024  # bytes
 LONGEST_PAUSE: Final = 300.0  # seconds that the console may ask for
 _MOST_REASONS: Final = 3  # of rejected lines, for a log line
 _LONGEST_REASON: Final = 200  # characters
+_CLOSING_SECONDS: Final = 0.1  # that the loop needs to close connections which were given up
 _OK, _UNAUTHORIZED, _FORBIDDEN, _TOO_LARGE = 200, 401, 403, 413
 _BUSY: Final = frozenset((429, 503))
 _HEADERS: Final = {"Content-Type": "application/jsonl", "Accept": "application/json"}
@@ -89,6 +91,7 @@ class ConsoleClient:
     async def __aexit__(self, *_: object) -> None:
         if self._session is not None:
             await self._session.close()
+            await asyncio.sleep(_CLOSING_SECONDS)
 
     async def post(self, lines: bytes, *, records: int) -> Answer:
         """Send *lines*, which are that many *records*; raises nothing."""
@@ -102,7 +105,11 @@ class ConsoleClient:
                 ssl=self._credentials.tls(),
                 allow_redirects=False,  # it would take our token elsewhere
             ) as response:
-                return await self._answer(response, records)
+                try:
+                    return await self._answer(response, records)
+                except BaseException:
+                    _abort(response)
+                    raise
         except ConfigError as error:
             return NotDelivered(why=str(error))
         except TimeoutError:
@@ -115,7 +122,7 @@ class ConsoleClient:
             self._credentials.forget()
         if response.status == _OK:
             return _counted(await _bounded_body(response), records)
-        response.close()  # whatever else it has to say
+        _abort(response)  # whatever else it has to say
         if response.status == _TOO_LARGE:
             return TooLarge()
         after = response.headers.get("Retry-After", "")
@@ -128,12 +135,19 @@ class ConsoleClient:
         )
 
 
+def _abort(response: aiohttp.ClientResponse) -> None:
+    """Close its connection at once; an orderly end would wait for the console."""
+    connection = response.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
+    response.close()
+
+
 async def _bounded_body(response: aiohttp.ClientResponse) -> bytes:
     body = bytearray()
     while chunk := await response.content.readany():
         body += chunk
         if len(body) > LARGEST_ANSWER:
-            response.close()
             raise ValueError(f"the answer exceeds {LARGEST_ANSWER} bytes")
     return bytes(body)
 
