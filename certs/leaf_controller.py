@@ -100,16 +100,20 @@ class LeafController:
 
     async def run(self) -> Never:
         """Sweep until cancelled."""
+        poll = self.lifetimes.poll.total_seconds()
+        trouble = ""
         while True:
-            pause = self.lifetimes.poll.total_seconds()
+            pause = poll
             try:
                 if await self.sweep():
-                    pause = max(pause, self.kept_poll)
+                    pause = max(poll, self.kept_poll)
+                trouble = ""
             except ConflictError:
                 log.debug("certificate written by another replica")
             except KubeError as error:
-                log.warning("certificate not kept", why=str(error))
-                pause = max(pause, self.kept_poll)
+                if str(error) != trouble:
+                    log.warning("certificate not kept", leaf=str(self.leaf), why=str(error))
+                trouble, pause = str(error), max(poll, self.kept_poll)
             await self.clock.sleep(pause)
 
     async def sweep(self) -> bool:
