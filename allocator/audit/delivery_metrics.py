@@ -5,7 +5,7 @@ from typing import Final, Protocol
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 # The name of each, without _total, and what it counts.
-DROPPED: Final = ("vgpu_audit_dropped", "Audit records given up because no queue had room.")
+_DROPPED: Final = ("vgpu_audit_dropped", "Audit records given up because no queue had room.")
 _DELIVERED: Final = ("vgpu_audit_delivered", "Audit records that the console acknowledged.")
 _REJECTED: Final = ("vgpu_audit_rejected", "Audit records that the console did not accept.")
 _LENGTH: Final = ("vgpu_audit_queue_length", "Audit records that wait for the console.")
@@ -32,7 +32,7 @@ class DeliveryMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Declare every instrument."""
-        self._dropped = Counter(*DROPPED, registry=registry)
+        self._dropped = Counter(*_DROPPED, registry=registry)
         self._delivered = Counter(*_DELIVERED, registry=registry)
         self._rejected = Counter(*_REJECTED, registry=registry)
         self._length = Gauge(*_LENGTH, registry=registry)

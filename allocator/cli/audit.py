@@ -40,7 +40,7 @@ def audit_options(command: Callable[..., None]) -> Callable[..., None]:
     @click.option(
         "--audit-url",
         callback=_checked_url,
-        help="https address of the console that audit records go to; without it they go nowhere",
+        help="https address of the console that audit records go to, besides standard output",
     )
     @click.option(
         "--audit-certificates",
@@ -84,10 +84,13 @@ def audit_options(command: Callable[..., None]) -> Callable[..., None]:
 @contextlib.asynccontextmanager
 async def audit_delivery(
     options: AuditOptions | None, metrics: DeliveryMetrics
-) -> AsyncIterator[AuditDelivery | None]:
-    """Deliver records during the block, and send what is left after it; nothing without options."""
+) -> AsyncIterator[tuple[AuditDelivery, ...]]:
+    """Yield the sinks of records that are delivered; none without *options*.
+
+    After the block what is left is sent, so whoever writes must have ended by then.
+    """
     if options is None:
-        yield None
+        yield ()
         return
     access = Access(
         url=options.url,
@@ -103,7 +106,7 @@ async def audit_delivery(
     metrics.follow(delivery)
     delivery.start()
     try:
-        yield delivery
+        yield (delivery,)
     finally:
         await asyncio.shield(asyncio.to_thread(delivery.close))
 

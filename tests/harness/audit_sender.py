@@ -16,8 +16,7 @@ from allocator.cli.audit import AuditOptions, audit_delivery
 async def send(url: str, files: Path, spool: Path) -> None:
     options = AuditOptions(url=url, certificates=files, token=files / "token", spool=spool)
     metrics = DeliveryMetrics(CollectorRegistry())
-    async with audit_delivery(options, metrics) as delivery:
-        assert delivery is not None
+    async with audit_delivery(options, metrics) as (delivery,):
         number = 0
         while True:
             delivery.write(b'{"id":"%d"}\n' % number)
