@@ -50,6 +50,7 @@ class RecordsConsole:
     script: Script | None = None
     stored: dict[str, int] = field(default_factory=dict)  # how often each id came
     heads: list[str] = field(default_factory=list)
+    lines: list[bytes] = field(default_factory=list)
     calls: int = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -71,6 +72,7 @@ class RecordsConsole:
             writer.transport.abort()
 
     def store(self, body: bytes) -> bytes:
+        self.lines += body.splitlines()
         ids = [json.loads(line)["id"] for line in body.splitlines()]
         known = sum(each in self.stored for each in ids)
         for each in ids:
