@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -81,17 +82,18 @@ class RecordsConsole:
 
 
 @contextmanager
-def listening(console: RecordsConsole, authority: Authority, port: int = 0) -> Iterator[int]:
-    """Serve *console* in a thread on 127.0.0.1; yield its port."""
+def listening(
+    console: RecordsConsole, identity: Authority | ssl.SSLContext, port: int = 0
+) -> Iterator[int]:
+    """Serve *console* in a thread on 127.0.0.1, to clients of *identity*; yield its port."""
+    context = identity.server(clients=True) if isinstance(identity, Authority) else identity
     started = threading.Event()
     ports: list[int] = []
     loops: list[asyncio.AbstractEventLoop] = []
     tasks: list[asyncio.Task[None]] = []
 
     async def main() -> None:
-        server = await asyncio.start_server(
-            console.serve, "127.0.0.1", port, ssl=authority.server(clients=True)
-        )
+        server = await asyncio.start_server(console.serve, "127.0.0.1", port, ssl=context)
         ports.append(server.sockets[0].getsockname()[1])
         loops.append(asyncio.get_running_loop())
         task = asyncio.current_task()
