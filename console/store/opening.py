@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from console.store.sql_store import SqlStore
+from console.store.sql.sql_store import SqlStore
 from console.store.sqlite_database import SqliteDatabase
 from console.store.store import RecordStore, StoreError
 

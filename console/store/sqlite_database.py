@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from console.store.database import Row, Values
-from console.store.schema import VERSION, VERSIONS
+from console.store.sql.database import Row, Values
+from console.store.sql.schema import VERSION, VERSIONS
 from console.store.store import StoreError
 
 BUSY_SECONDS: Final = 10.0  # to wait for another process that writes

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from console.records.limits import term
-from console.store.database import Transaction, marks
+from console.store.sql.database import Transaction, marks
 
 _MOST_CACHED: Final = 50_000
 _CHUNK: Final = 500

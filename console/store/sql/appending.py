@@ -18,10 +18,10 @@ from console.records.fold import SubjectKey, absorb, confirmed_key, subject_key
 from console.records.rows import StoredRecord
 from console.records.state import Subject
 from console.records.times import milliseconds
-from console.store.database import Transaction, marks
-from console.store.decision_rows import DecisionWriter, StateRow
-from console.store.schema import KINDS
-from console.store.terms import Terms, count, next_numbers
+from console.store.sql.database import Transaction, marks
+from console.store.sql.decision_rows import DecisionWriter, StateRow
+from console.store.sql.schema import KINDS
+from console.store.sql.terms import Terms, count, next_numbers
 
 _CHUNK: Final = 500
 SETTINGS_CONTENT: Final = 1

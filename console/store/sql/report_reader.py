@@ -6,16 +6,16 @@ from typing import Final
 from console.records.query import DecisionFilter, PodOutcome, Scope
 from console.records.rows import OverviewRow, StoreFigures, UsageRow, WaitingCount
 from console.records.times import rfc3339
-from console.store.conditions import (
+from console.store.sql.conditions import (
     Conditions,
     decision_conditions,
     moment,
     namespace_numbers,
     scope_of_decisions,
 )
-from console.store.database import Transaction, marks
-from console.store.schema import KINDS
-from console.store.terms import Terms
+from console.store.sql.database import Transaction, marks
+from console.store.sql.schema import KINDS
+from console.store.sql.terms import Terms
 
 _HOUR: Final = 3_600_000  # milliseconds
 _MOST_ILL: Final = 1000

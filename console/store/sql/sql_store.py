@@ -19,14 +19,14 @@ from console.records.rows import (
     StoreFigures,
     UsageRow,
 )
-from console.store.appending import SETTINGS_CONTENT, SNAPSHOT_CONTENT, Appending
-from console.store.database import Database, Transaction
-from console.store.decision_reader import DecisionReader
-from console.store.record_reader import RecordReader
-from console.store.report_reader import ReportReader
-from console.store.retention import Pruning
+from console.store.sql.appending import SETTINGS_CONTENT, SNAPSHOT_CONTENT, Appending
+from console.store.sql.database import Database, Transaction
+from console.store.sql.decision_reader import DecisionReader
+from console.store.sql.record_reader import RecordReader
+from console.store.sql.report_reader import ReportReader
+from console.store.sql.retention import Pruning
+from console.store.sql.terms import Terms
 from console.store.store import Retention, StoreError
-from console.store.terms import Terms
 
 _INSERTED_AT_ONCE: Final = 1000  # records of an archive
 

@@ -13,10 +13,10 @@ from console.records.query import LARGEST_PAGE, DecisionFilter, PageRequest, Sco
 from console.records.requester import Requester
 from console.records.rows import DecisionRow, RowPage
 from console.records.state import Subject
-from console.store.conditions import Conditions, decision_conditions
-from console.store.database import Row, Transaction, marks
-from console.store.decision_rows import state_of
-from console.store.terms import Terms
+from console.store.sql.conditions import Conditions, decision_conditions
+from console.store.sql.database import Row, Transaction, marks
+from console.store.sql.decision_rows import state_of
+from console.store.sql.terms import Terms
 
 _CURSOR: Final = "decisions"
 _RARE: Final = 20_000  # rows; so few are sorted faster than a common index is searched

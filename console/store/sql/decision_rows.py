@@ -19,8 +19,8 @@ from console.records.fold import SubjectKey, new_state
 from console.records.query import PodOutcome
 from console.records.requester import DEEPEST, Requester, WorkloadVersion, requester_of
 from console.records.state import DecisionState
-from console.store.database import Row, Transaction, Values, marks
-from console.store.terms import Terms, count, next_numbers
+from console.store.sql.database import Row, Transaction, Values, marks
+from console.store.sql.terms import Terms, count, next_numbers
 
 _CHUNK: Final = 400
 _LONGEST_OWNER: Final = 253

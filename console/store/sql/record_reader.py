@@ -20,10 +20,10 @@ from console.records.query import LARGEST_PAGE, PageRequest, RecordFilter, Scope
 from console.records.rows import DecisionRow, RowPage, StoredRecord
 from console.records.state import Subject
 from console.records.times import milliseconds, rfc3339
-from console.store.conditions import Conditions, record_conditions
-from console.store.database import Row, Transaction, marks
+from console.store.sql.conditions import Conditions, record_conditions
+from console.store.sql.database import Row, Transaction, marks
+from console.store.sql.terms import Terms
 from console.store.store import StoreError
-from console.store.terms import Terms
 
 MOST_OF_A_LIFE: Final = 500
 _HALF: Final = MOST_OF_A_LIFE // 2

@@ -6,10 +6,10 @@ from typing import Any, Final
 from console.records.limits import term
 from console.records.query import DecisionFilter, RecordFilter, Scope
 from console.records.times import EARLIEST, LATEST, milliseconds
-from console.store.database import Transaction, marks
-from console.store.schema import CLUSTER_KINDS, KINDS
+from console.store.sql.database import Transaction, marks
+from console.store.sql.schema import CLUSTER_KINDS, KINDS
+from console.store.sql.terms import Terms
 from console.store.store import StoreError
-from console.store.terms import Terms
 
 _TERMS: Final = {  # fields of a filter by the column that holds the number of the text
     "namespace": "ns",

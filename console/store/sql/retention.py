@@ -5,9 +5,9 @@ from typing import Final
 from console.records.query import PodOutcome
 from console.records.requester import WorkloadVersion, versions_to_keep
 from console.records.times import milliseconds
-from console.store.database import Transaction, marks
+from console.store.sql.database import Transaction, marks
+from console.store.sql.terms import Terms, count
 from console.store.store import Retention
-from console.store.terms import Terms, count
 
 BATCH: Final = 2000  # records in one transaction, which then takes less than a second
 _YEAR: Final = 366 * 24 * 3600 * 1000  # milliseconds that a pod may run on without any record
