@@ -15,7 +15,7 @@ from console.access.client_certificate import (
     read_certificate,
 )
 from console.access.expiring_cache import ExpiringCache
-from console.access.identity import Identity
+from console.access.identity import UserIdentity
 from console.access.proxy import ProxyRules, proxied_identity
 from console.access.reviews_client import TokenReviewer
 from console.access.rights_client import ViewerRights
@@ -82,7 +82,7 @@ class Authenticator:
             csrf=session.csrf if session else "",
         )
 
-    async def _shown(self, request: Request) -> tuple[Identity | None, bool]:
+    async def _shown(self, request: Request) -> tuple[UserIdentity | None, bool]:
         """Return whom the request itself shows, and whether it shows anything at all.
 
         What is shown and not believed is not made up for by something else.
@@ -99,7 +99,7 @@ class Authenticator:
             return identity_of_certificate(leaf), True
         return None, False
 
-    async def identity_of_token(self, token: str, address: str) -> Identity | None:
+    async def identity_of_token(self, token: str, address: str) -> UserIdentity | None:
         """Return who holds *token*; an address that fails too often must wait.
 
         Raises ReviewsUnavailableError and TooManyAttemptsError.

@@ -12,7 +12,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from certs.pem import certificates
-from console.access.identity import AUTHENTICATED, Identity
+from console.access.identity import AUTHENTICATED, UserIdentity
 
 
 def read_certificate(der: bytes | None) -> x509.Certificate | None:
@@ -43,11 +43,11 @@ def common_name(leaf: x509.Certificate) -> str:
     return names[0] if len(names) == 1 else ""
 
 
-def identity_of_certificate(leaf: x509.Certificate) -> Identity | None:
+def identity_of_certificate(leaf: x509.Certificate) -> UserIdentity | None:
     """Return the user as API servers read one: common name, and organisations as groups."""
     user = common_name(leaf)
     groups = tuple(dict.fromkeys((*_names(leaf, NameOID.ORGANIZATION_NAME), AUTHENTICATED)))
-    identity = Identity(user=user, groups=groups)
+    identity = UserIdentity(user=user, groups=groups)
     return identity if identity.is_bounded else None
 
 

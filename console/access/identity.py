@@ -11,7 +11,7 @@ MOST_EXTRA: Final = 64  # keys, and values of each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class UserIdentity:
     """A user as reviews of the API server name one; hashable, so that caches can hold it."""
 
     user: str

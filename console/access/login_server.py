@@ -18,7 +18,7 @@ from starlette.routing import Route
 from allocator.model.untrusted import inert
 from console.access.attempts import TooManyAttemptsError
 from console.access.authentication_server import Authenticator, address_of
-from console.access.identity import Identity
+from console.access.identity import UserIdentity
 from console.access.reviews_client import LONGEST_TOKEN, ReviewsUnavailableError
 from console.access.session import (
     FORM_COOKIE,
@@ -98,7 +98,7 @@ class LoginServer:
         _set_cookie(response, SESSION_COOKIE, "", seconds=0)
         return response
 
-    async def _begin(self, identity: Identity, token: str, following: str) -> Response:
+    async def _begin(self, identity: UserIdentity, token: str, following: str) -> Response:
         now = self.authenticator.clock.wall().timestamp()
         ends = token_expiry(token)
         until = min(now + self.hours * 3600, ends or float("inf"))

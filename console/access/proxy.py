@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from console.access.identity import AUTHENTICATED, RESERVED, Identity
+from console.access.identity import AUTHENTICATED, RESERVED, UserIdentity
 
 USER_HEADER: Final = "X-Forwarded-User"
 GROUP_HEADER: Final = "X-Forwarded-Group"
@@ -23,7 +23,9 @@ class ProxyRules:
     separator: str = ""
 
 
-def proxied_identity(headers: Iterable[tuple[bytes, bytes]], rules: ProxyRules) -> Identity | None:
+def proxied_identity(
+    headers: Iterable[tuple[bytes, bytes]], rules: ProxyRules
+) -> UserIdentity | None:
     """Return the person that a proxy names in *headers*; ``None`` where it names none.
 
     A name that begins with ``system:`` is believed of no proxy: it would make somebody a part of
@@ -45,7 +47,7 @@ def proxied_identity(headers: Iterable[tuple[bytes, bytes]], rules: ProxyRules) 
     ]
     if any(name.startswith(RESERVED) or not name.isprintable() for name in (user, *groups)):
         return None
-    identity = Identity(
+    identity = UserIdentity(
         user=user, groups=tuple(dict.fromkeys((*filter(None, groups), AUTHENTICATED)))
     )
     return identity if identity.is_bounded else None

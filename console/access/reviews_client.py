@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from console.access.expiring_cache import ExpiringCache
-from console.access.identity import Identity
+from console.access.identity import UserIdentity
 from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
 from kube.errors import KubeError
@@ -65,7 +65,7 @@ class Right:
     namespace: str = ""
 
 
-async def review_token(client: ApiClient, token: str, audience: str = "") -> Identity | None:
+async def review_token(client: ApiClient, token: str, audience: str = "") -> UserIdentity | None:
     """Return who holds *token*, ``None`` where nobody does; raises ReviewsUnavailableError.
 
     With an *audience*, the token must have been issued for it.
@@ -76,7 +76,7 @@ async def review_token(client: ApiClient, token: str, audience: str = "") -> Ide
     if not status.authenticated or (audience and audience not in (status.audiences or ())):
         return None
     user = status.user
-    identity = Identity(
+    identity = UserIdentity(
         user=user.username,
         uid=user.uid,
         groups=user.groups or (),
@@ -85,7 +85,7 @@ async def review_token(client: ApiClient, token: str, audience: str = "") -> Ide
     return identity if identity.is_bounded else None
 
 
-async def review_access(client: ApiClient, identity: Identity, right: Right) -> bool:
+async def review_access(client: ApiClient, identity: UserIdentity, right: Right) -> bool:
     """Say whether somebody has a right; raises ReviewsUnavailableError."""
     attributes = {"verb": right.verb, "resource": right.resource, "namespace": right.namespace}
     spec = {
@@ -131,18 +131,18 @@ class TokenReviewer:
         self._audience = audience
         self._clock = clock
         self._key = secrets.token_bytes(32)
-        self._known: ExpiringCache[bytes, Identity | bool] = ExpiringCache(MOST_TOKENS)
-        self._asked: dict[bytes, asyncio.Task[Identity | None]] = {}
+        self._known: ExpiringCache[bytes, UserIdentity | bool] = ExpiringCache(MOST_TOKENS)
+        self._asked: dict[bytes, asyncio.Task[UserIdentity | None]] = {}
         self._turns = asyncio.Semaphore(AT_ONCE)
 
-    async def identity(self, token: str) -> Identity | None:
+    async def identity(self, token: str) -> UserIdentity | None:
         """Return who holds *token*, ``None`` where nobody does; raises ReviewsUnavailableError."""
         if not 0 < len(token) <= LONGEST_TOKEN or not (token.isascii() and token.isprintable()):
             return None
         key = hashlib.blake2b(token.encode(), key=self._key).digest()
         known = self._known.get(key, self._clock.monotonic())
         if known is not None:
-            return known if isinstance(known, Identity) else None
+            return known if isinstance(known, UserIdentity) else None
         task = self._asked.get(key)
         if task is None:
             if len(self._asked) >= MOST_WAITING:
@@ -152,12 +152,12 @@ class TokenReviewer:
             task.add_done_callback(lambda done: self._end(key, done))
         return await asyncio.shield(task)
 
-    def _end(self, key: bytes, done: asyncio.Task[Identity | None]) -> None:
+    def _end(self, key: bytes, done: asyncio.Task[UserIdentity | None]) -> None:
         self._asked.pop(key, None)
         if not done.cancelled():
             done.exception()  # whoever asked may have gone
 
-    async def _ask(self, key: bytes, token: str) -> Identity | None:
+    async def _ask(self, key: bytes, token: str) -> UserIdentity | None:
         async with self._turns:
             found = await review_token(self._client, token, self._audience)
         seconds = UNKNOWN_SECONDS if found is None else KNOWN_SECONDS

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Final
 
 from console.access.expiring_cache import ExpiringCache
-from console.access.identity import Identity
+from console.access.identity import UserIdentity
 from console.access.reviews_client import ReviewsUnavailableError, Right, review_access
 from console.records.query import Scope
 from kube.client import ApiClient
@@ -41,11 +41,11 @@ class ViewerRights:
         self._namespaces = namespaces
         self._people = people
         self._clock = clock
-        self._known: ExpiringCache[Identity, Scope] = ExpiringCache(MOST_VIEWERS)
-        self._asked: dict[Identity, asyncio.Task[Scope]] = {}
+        self._known: ExpiringCache[UserIdentity, Scope] = ExpiringCache(MOST_VIEWERS)
+        self._asked: dict[UserIdentity, asyncio.Task[Scope]] = {}
         self._turns = asyncio.Semaphore(AT_ONCE)
 
-    async def scope(self, identity: Identity) -> Scope:
+    async def scope(self, identity: UserIdentity) -> Scope:
         """Return what somebody may see; raises ReviewsUnavailableError, and grants nothing then."""
         known = self._known.get(identity, self._clock.monotonic())
         if known is not None:
@@ -57,12 +57,12 @@ class ViewerRights:
             task.add_done_callback(lambda done: self._end(identity, done))
         return await asyncio.shield(task)
 
-    def _end(self, identity: Identity, done: asyncio.Task[Scope]) -> None:
+    def _end(self, identity: UserIdentity, done: asyncio.Task[Scope]) -> None:
         self._asked.pop(identity, None)
         if not done.cancelled():
             done.exception()  # whoever asked may have gone
 
-    async def _ask(self, identity: Identity) -> Scope:
+    async def _ask(self, identity: UserIdentity) -> Scope:
         try:
             async with asyncio.timeout(SCOPE_SECONDS):
                 scope = await self._find_scope(identity)
@@ -71,7 +71,7 @@ class ViewerRights:
         self._known.put(identity, scope, self._clock.monotonic() + KNOWN_SECONDS)
         return scope
 
-    async def _find_scope(self, identity: Identity) -> Scope:
+    async def _find_scope(self, identity: UserIdentity) -> Scope:
         cluster, everywhere = await asyncio.gather(
             self._allows(identity, Right("get", "nodes")),
             self._allows(identity, Right("get", "pods")),
@@ -86,7 +86,7 @@ class ViewerRights:
         people = bool(readable) and await self._shows_people(identity, readable)
         return Scope(namespaces=readable, cluster=cluster, people=people)
 
-    async def _shows_people(self, identity: Identity, namespaces: Collection[str]) -> bool:
+    async def _shows_people(self, identity: UserIdentity, namespaces: Collection[str]) -> bool:
         if self._people is PeopleShown.EVERYBODY or await self._allows(
             identity, Right("get", "events")
         ):
@@ -96,7 +96,7 @@ class ViewerRights:
         return await self._allowed_in(identity, "events", namespaces) == frozenset(namespaces)
 
     async def _allowed_in(
-        self, identity: Identity, resource: str, namespaces: Collection[str]
+        self, identity: UserIdentity, resource: str, namespaces: Collection[str]
     ) -> frozenset[str]:
         """Return those of *namespaces* where somebody may get *resource*."""
         left, allowed = iter(sorted(namespaces)), set[str]()
@@ -114,6 +114,6 @@ class ViewerRights:
                 worker.cancel()
         return frozenset(allowed)
 
-    async def _allows(self, identity: Identity, right: Right) -> bool:
+    async def _allows(self, identity: UserIdentity, right: Right) -> bool:
         async with self._turns:
             return await review_access(self._client, identity, right)

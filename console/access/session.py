@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
-from console.access.identity import Identity
+from console.access.identity import UserIdentity
 
 SESSION_COOKIE: Final = "__Host-vgpu-session"
 FORM_COOKIE: Final = "__Host-vgpu-form"  # of the login form, before there is a session
@@ -45,7 +45,7 @@ class Session:
     id: str
     csrf: str  # what forms of this session carry
     until: float
-    identity: Identity
+    identity: UserIdentity
 
     def has_token(self, text: str) -> bool:
         """Say whether *text* is the token of this session's forms."""
@@ -108,7 +108,7 @@ class SessionCodec:
             return None
         if now >= payload.until:
             return None
-        identity = Identity(
+        identity = UserIdentity(
             user=payload.user, uid=payload.uid, groups=payload.groups, extra=payload.extra
         )
         return Session(id=payload.id, csrf=payload.csrf, until=payload.until, identity=identity)

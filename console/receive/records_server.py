@@ -83,7 +83,9 @@ class RecordsServer:
 
     def app(self) -> Starlette:
         """Return what serves the port."""
-        return Starlette(routes=[Route(PATH, self.receive, methods=["POST"])])
+        app = Starlette(routes=[Route(PATH, self.receive, methods=["POST"])])
+        app.router.redirect_slashes = False
+        return app
 
     async def receive(self, request: Request) -> Response:
         """Store one batch, and say what became of each line."""
@@ -170,7 +172,7 @@ class RecordsServer:
             raise BatchError(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"over {MOST_RECORDS} lines in a batch"
             )
-        batch, now = _Batch(), self.clock.wall()
+        batch, now = _Batch(), int(self.clock.wall().timestamp() * 1000)
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue

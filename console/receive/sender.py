@@ -2,11 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Final
-
-import msgspec
 
 from allocator.audit.record import (
     AdmissionRecord,
@@ -30,11 +27,11 @@ from allocator.audit.record import (
     WorkloadRecord,
 )
 from allocator.model.untrusted import quote
-from console.access.identity import Identity
-from console.receive.bounds import fault_of
+from console.access.identity import UserIdentity
+from console.receive.bounds import value_fault
+from console.records.limits import record_defect
 
 NODE_CLAIM: Final = "authentication.kubernetes.io/node-name"  # of a token: where its pod runs
-AHEAD: Final = timedelta(minutes=5)  # how far the clock of a sender may be ahead of ours
 KINDS: Final[Mapping[Component, frozenset[type[Record]]]] = MappingProxyType(
     {
         Component.WEBHOOK: frozenset(
@@ -89,7 +86,7 @@ class Sender:
         return f"{self.component}{place}, by certificate and token"
 
 
-def sender_of(identity: Identity, accounts: SenderAccounts) -> Sender | None:
+def sender_of(identity: UserIdentity, accounts: SenderAccounts) -> Sender | None:
     """Return which program *identity* is; ``None`` for everybody else.
 
     An agent without exactly one node in its token is nobody: its records could not be checked.
@@ -102,8 +99,11 @@ def sender_of(identity: Identity, accounts: SenderAccounts) -> Sender | None:
     return None
 
 
-def rejection(record: AnyRecord, sender: Sender, now: datetime) -> str:
-    """Return why *record* is not taken from *sender*; empty if it is."""
+def rejection(record: AnyRecord, sender: Sender, now: int) -> str:
+    """Return why *record* is not taken from *sender*; empty if it is.
+
+    *now* is the time in milliseconds since 1970.
+    """
     tag = str(record.__struct_config__.tag)
     if record.component is not sender.component:
         return (
@@ -113,14 +113,4 @@ def rejection(record: AnyRecord, sender: Sender, now: datetime) -> str:
         return f"kind is {quote(tag)}, of which {sender.component} sends none"
     if sender.component is Component.AGENT and record.node != sender.node:
         return f"node is {quote(record.node)}, but the token is of node {quote(sender.node)}"
-    if _time(record.at) > now + AHEAD:
-        return f"at is {quote(record.at)}, which is in the future"
-    return fault_of(record)
-
-
-def _time(at: str) -> datetime:
-    """Return when a record was made, long ago where that cannot be read (``fault_of`` says so)."""
-    try:
-        return msgspec.convert(at, datetime).astimezone(UTC)
-    except (msgspec.ValidationError, ValueError, OverflowError):
-        return datetime.min.replace(tzinfo=UTC)
+    return record_defect(record, now) or value_fault(record)

@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta
 from typing import Final, Never, TypeVar
 
 import structlog
 
 from console.records.rows import StoredRecord
+from console.records.times import rfc3339
 from console.store.store import RecordStore, Retention, StoreError
 from kube.clock import SYSTEM, Clock
 
@@ -60,7 +60,7 @@ class StoreThread:
         """Remove what need not be kept; return how many records went. Raises StoreError."""
         removed = 0
         while True:
-            now = rfc3339(self._clock.wall())
+            now = rfc3339(int(self._clock.wall().timestamp() * 1000))
             part = await self._run(lambda: self._store.prune(retention, now))  # noqa: B023 -- awaited
             if not part:
                 return removed
@@ -85,8 +85,3 @@ class StoreThread:
     def close(self) -> None:
         """Let the thread finish what was given to it."""
         self._thread.shutdown(wait=True)
-
-
-def rfc3339(at: datetime, *, before: timedelta = timedelta()) -> str:
-    """Return a time as records have it: UTC, with milliseconds."""
-    return (at - before).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"

@@ -15,11 +15,11 @@ from starlette.routing import Route
 
 from console.access.attempts import TooManyAttemptsError
 from console.access.reviews_client import ReviewsUnavailableError
-from console.receive.store_thread import rfc3339
 from console.records import parameters
 from console.records.parameters import ParameterError
 from console.records.query import BadCursorError, Scope
 from console.records.rows import DecisionRow, StoredRecord
+from console.records.times import rfc3339
 from console.serve.page_services import PageServices
 from console.store.store import RecordStore, StoreError
 
@@ -40,7 +40,7 @@ class DecisionDetail:
     records: tuple[StoredRecord, ...]
 
 
-class ApiError(Exception):
+class AnswerError(Exception):
     """An answer that is an error, with its status."""
 
     def __init__(self, status: HTTPStatus, why: str) -> None:
@@ -72,18 +72,19 @@ def api_routes(services: PageServices) -> list[Route]:
 async def _answer(services: PageServices, answer: Answer, request: Request) -> Response:
     try:
         viewer = await services.viewer(request)
-        if viewer is None:
-            raise ApiError(HTTPStatus.UNAUTHORIZED, "log in with a bearer token or a certificate")  # noqa: TRY301
-        return _json(await answer(request, viewer.scope))
-    except (ParameterError, BadCursorError) as error:
-        return error_answer(HTTPStatus.BAD_REQUEST, str(error))
-    except ApiError as error:
-        return error_answer(error.status, str(error))
     except TooManyAttemptsError as error:
         return error_answer(HTTPStatus.TOO_MANY_REQUESTS, str(error), after=int(error.seconds) + 1)
     except ReviewsUnavailableError as error:
         log.warning("viewer not known", why=str(error))
         return error_answer(HTTPStatus.SERVICE_UNAVAILABLE, "rights cannot be reviewed now")
+    if viewer is None:
+        return error_answer(HTTPStatus.UNAUTHORIZED, "show a bearer token or a certificate")
+    try:
+        return _json(await answer(request, viewer.scope))
+    except (ParameterError, BadCursorError) as error:
+        return error_answer(HTTPStatus.BAD_REQUEST, str(error))
+    except AnswerError as error:
+        return error_answer(error.status, str(error))
     except StoreError as error:
         log.error("store not read", why=str(error))  # noqa: TRY400 -- says it all
         return error_answer(HTTPStatus.SERVICE_UNAVAILABLE, "the store cannot be read now")
@@ -113,7 +114,7 @@ class _Data:
         return await asyncio.to_thread(question, self._services.store)
 
     def _since(self, before: timedelta) -> str:
-        return rfc3339(self._services.now(), before=before)
+        return rfc3339(int((self._services.now() - before).timestamp() * 1000))
 
     async def decisions(self, request: Request, scope: Scope) -> object:
         query, page = parameters.decision_filter(request.query_params.multi_items())
@@ -131,7 +132,7 @@ class _Data:
 
         found = await self._read(read) if _is_name(digest) and _is_name(uid) else None
         if found is None:
-            raise ApiError(HTTPStatus.NOT_FOUND, "no such decision, or none that you may see")
+            raise AnswerError(HTTPStatus.NOT_FOUND, "no such decision, or none that you may see")
         return found
 
     async def records(self, request: Request, scope: Scope) -> object:

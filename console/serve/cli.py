@@ -25,7 +25,7 @@ from console.access.session import SessionKeyError, parse_keys
 from console.serve import console as program
 from console.serve.options import AccessOptions, ConsoleOptions
 from console.serve.protection import names_loopback
-from console.store.open import open_store
+from console.store.opening import open_store
 from console.store.store import Retention, StoreError
 
 _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)

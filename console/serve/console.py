@@ -249,7 +249,7 @@ class Reread:
 
 def pages_app(routes: list[BaseRoute]) -> Starlette:
     """Return the application of *routes*, with the answers that all of them share."""
-    return Starlette(
+    app = Starlette(
         routes=routes,
         exception_handlers={
             ReviewsUnavailableError: _unavailable,
@@ -258,6 +258,8 @@ def pages_app(routes: list[BaseRoute]) -> Starlette:
             HTTPStatus.METHOD_NOT_ALLOWED: _missing,
         },
     )
+    app.router.redirect_slashes = False
+    return app
 
 
 def _unavailable(request: Request, error: Exception) -> Response:

@@ -15,7 +15,7 @@ from console.access.client_certificate import (
     is_issued_by,
     read_certificate,
 )
-from console.access.identity import Identity
+from console.access.identity import UserIdentity
 from tests.fakes.pki import Authority
 
 CLUSTER, PROXIES = Authority("cluster"), Authority("proxies")
@@ -100,7 +100,7 @@ def test_user_and_groups_stand_in_the_subject() -> None:
     """As the API server reads them."""
     leaf = named((CN, "amy"), (ORG, "team-a"), (ORG, "team-b"), (ORG, "team-a"))
 
-    assert identity_of_certificate(leaf) == Identity(
+    assert identity_of_certificate(leaf) == UserIdentity(
         user="amy", groups=("team-a", "team-b", "system:authenticated")
     )
     assert common_name(leaf) == "amy"

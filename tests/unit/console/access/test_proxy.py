@@ -2,14 +2,14 @@
 
 import pytest
 
-from console.access.identity import Identity
+from console.access.identity import UserIdentity
 from console.access.proxy import ProxyRules, proxied_identity
 
 RULES = ProxyRules(names=frozenset({"proxy"}))
 COMMAS = ProxyRules(names=frozenset({"proxy"}), separator=",")
 
 
-def read(*headers: tuple[str, str], rules: ProxyRules = RULES) -> Identity | None:
+def read(*headers: tuple[str, str], rules: ProxyRules = RULES) -> UserIdentity | None:
     return proxied_identity([(name.encode(), value.encode()) for name, value in headers], rules)
 
 
@@ -19,14 +19,14 @@ def test_a_person_with_groups() -> None:
         ("x-forwarded-user", "amy"), ("X-Forwarded-Group", "a"), ("x-forwarded-group", "b,c")
     )
 
-    assert found == Identity(user="amy", groups=("a", "b,c", "system:authenticated"))
+    assert found == UserIdentity(user="amy", groups=("a", "b,c", "system:authenticated"))
 
 
 def test_groups_in_one_header() -> None:
     """Where the proxy is said to join them."""
     found = read(("x-forwarded-user", "amy"), ("x-forwarded-group", "a, b,,a"), rules=COMMAS)
 
-    assert found == Identity(user="amy", groups=("a", "b", "system:authenticated"))
+    assert found == UserIdentity(user="amy", groups=("a", "b", "system:authenticated"))
 
 
 @pytest.mark.parametrize(
@@ -65,4 +65,4 @@ def test_other_names_of_headers() -> None:
 
     assert read(("x-forwarded-user", "amy"), rules=rules) is None
     found = read(("remote-user", "amy"), ("remote-group", "a"), rules=rules)
-    assert found == Identity(user="amy", groups=("a", "system:authenticated"))
+    assert found == UserIdentity(user="amy", groups=("a", "system:authenticated"))

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from console.access.identity import Identity
+from console.access.identity import UserIdentity
 from console.access.reviews_client import (
     KNOWN_SECONDS,
     LONGEST_TOKEN,
@@ -23,7 +23,7 @@ from kube.errors import ApiError, UnreachableError
 from tests.fakes.kube_clock import FakeClock
 from tests.fakes.reviews import FakeReviews
 
-AMY = Identity(user="amy", uid="uid-amy", groups=("a",), extra=(("k", ("v",)),))
+AMY = UserIdentity(user="amy", uid="uid-amy", groups=("a",), extra=(("k", ("v",)),))
 
 
 def server() -> FakeReviews:

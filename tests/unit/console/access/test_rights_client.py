@@ -6,7 +6,7 @@ from typing import Unpack
 
 import pytest
 
-from console.access.identity import Identity
+from console.access.identity import UserIdentity
 from console.access.reviews_client import ReviewsUnavailableError
 from console.access.rights_client import AT_ONCE, KNOWN_SECONDS, PeopleShown, ViewerRights
 from console.records.query import EVERYTHING, NOTHING, Scope
@@ -15,7 +15,7 @@ from kube.errors import UnreachableError
 from tests.fakes.kube_clock import FakeClock
 from tests.fakes.reviews import FakeReviews
 
-AMY = Identity(user="amy")
+AMY = UserIdentity(user="amy")
 NAMES = frozenset({"a", "b", "c"})
 
 
@@ -111,7 +111,7 @@ def test_rights_of_one_are_not_those_of_another() -> None:
 
     async def scenario() -> None:
         rights = ViewerRights(reviews, lambda: NAMES)
-        assert (await rights.scope(Identity(user="amy", groups=("team-a",)))).namespaces is None
+        assert (await rights.scope(UserIdentity(user="amy", groups=("team-a",)))).namespaces is None
         assert await rights.scope(AMY) == NOTHING
 
     asyncio.run(scenario())

@@ -9,7 +9,7 @@ from cryptography.fernet import Fernet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.access.identity import Identity
+from console.access.identity import UserIdentity
 from console.access.session import (
     FORM_SECONDS,
     LARGEST_COOKIE,
@@ -22,7 +22,7 @@ from console.access.session import (
 )
 
 NOW = 1_800_000_000.0
-AMY = Identity(
+AMY = UserIdentity(
     user="amy", uid="1", groups=("team-a", "system:authenticated"), extra=(("k", ("v", "w")),)
 )
 OPEN = Session(id="one", csrf="token", until=NOW + 60, identity=AMY)
@@ -92,7 +92,7 @@ def test_who_has_too_many_groups_is_told() -> None:
     """A browser would drop the cookie, and nobody would know why."""
     groups = tuple(Fernet.generate_key().decode() for _ in range(200))
     many = Session(
-        id="one", csrf="token", until=NOW + 60, identity=Identity(user="amy", groups=groups)
+        id="one", csrf="token", until=NOW + 60, identity=UserIdentity(user="amy", groups=groups)
     )
 
     with pytest.raises(SessionTooLargeError, match="200 groups do not fit"):
@@ -103,7 +103,7 @@ def test_an_ordinary_person_fits() -> None:
     """With fifty groups of an ordinary length."""
     groups = tuple(f"oidc:department-{number}-engineers" for number in range(50))
     session = Session(
-        id="i" * 32, csrf="c" * 32, until=NOW, identity=Identity(user="a", groups=groups)
+        id="i" * 32, csrf="c" * 32, until=NOW, identity=UserIdentity(user="a", groups=groups)
     )
 
     assert len(SessionCodec([KEY]).seal(session, NOW)) < LARGEST_COOKIE
