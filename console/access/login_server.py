@@ -50,10 +50,11 @@ class LoginServer:
     hours: float = DEFAULT_HOURS
 
     def routes(self) -> list[Route]:
-        """Return both routes."""
+        """Return the routes."""
         return [
             Route(LOGIN, self.form, methods=["GET"]),
             Route(LOGIN, self.log_in, methods=["POST"]),
+            Route(LOGOUT, self.farewell, methods=["GET"]),
             Route(LOGOUT, self.log_out, methods=["POST"]),
         ]
 
@@ -85,6 +86,19 @@ class LoginServer:
             text = "The API server does not know this token, or it has expired."
             return await self._page(following, text, HTTPStatus.UNAUTHORIZED)
         return await self._begin(identity, token, following)
+
+    async def farewell(self, request: Request) -> Response:
+        """Return the form that ends a session."""
+        session = self.authenticator.session(request)
+        if session is None:
+            return RedirectResponse(LOGIN, HTTPStatus.SEE_OTHER)
+        text = await _html(
+            "logout.html",
+            csrf=session.csrf,
+            user=inert(session.identity.user),
+            style=self.style,
+        )
+        return Response(text, media_type="text/html")
 
     async def log_out(self, request: Request) -> Response:
         """End the session, so that no copy of its cookie is of use either."""
@@ -125,8 +139,8 @@ class LoginServer:
         self, following: str, problem: str = "", status: HTTPStatus = HTTPStatus.OK
     ) -> Response:
         csrf = _nonce()
-        text = await asyncio.to_thread(
-            _TEMPLATES.get_template("login.html").render,
+        text = await _html(
+            "login.html",
             csrf=csrf,
             following=following,
             problem=inert(problem),
@@ -138,6 +152,12 @@ class LoginServer:
         sealed = self.authenticator.sessions.seal_form(csrf, now)
         _set_cookie(response, FORM_COOKIE, sealed, seconds=int(FORM_SECONDS))
         return response
+
+
+async def _html(name: str, **values: object) -> str:
+    """Return a page; the first of each name is read from a file."""
+    template = await asyncio.to_thread(_TEMPLATES.get_template, name)
+    return template.render(values)
 
 
 _TEMPLATES: Final = Environment(

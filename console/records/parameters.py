@@ -4,7 +4,7 @@ import dataclasses
 import typing
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -115,7 +115,7 @@ def _time(name: str, value: str) -> str:
         at = msgspec.convert(value, datetime)
     except msgspec.ValidationError:
         at = None
-    if at is None or at.utcoffset():
+    if at is None or at.utcoffset() != timedelta():
         raise ParameterError(f"{name}={quote(value)}; accepted: a time like 2026-11-24T22:00:00Z")
     return at.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
 

@@ -79,8 +79,12 @@ async def _answer(services: PageServices, answer: Answer, request: Request) -> R
         return error_answer(HTTPStatus.SERVICE_UNAVAILABLE, "rights cannot be reviewed now")
     if viewer is None:
         return error_answer(HTTPStatus.UNAUTHORIZED, "show a bearer token or a certificate")
+    return await _answer_within(viewer.scope, answer, request)
+
+
+async def _answer_within(scope: Scope, answer: Answer, request: Request) -> Response:
     try:
-        return _json(await answer(request, viewer.scope))
+        return _json(await answer(request, scope))
     except (ParameterError, BadCursorError) as error:
         return error_answer(HTTPStatus.BAD_REQUEST, str(error))
     except AnswerError as error:
