@@ -79,7 +79,7 @@ class Authenticator:
             user=identity.user,
             groups=identity.groups,
             scope=scope,
-            csrf=session.csrf if session else "",
+            csrf=session.csrf if session else self.sessions.token_of(identity),
         )
 
     async def _shown(self, request: Request) -> tuple[UserIdentity | None, bool]:

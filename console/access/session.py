@@ -73,7 +73,9 @@ class SessionCodec:
 
     def __init__(self, keys: Sequence[bytes] = ()) -> None:
         """Take *keys*, or a random one that ends with the process."""
-        self._fernet = MultiFernet([Fernet(key) for key in keys or (Fernet.generate_key(),)])
+        keys = keys or (Fernet.generate_key(),)
+        self._fernet = MultiFernet([Fernet(key) for key in keys])
+        self._key = keys[0]
 
     def seal(self, session: Session, now: float) -> str:
         """Return the value of a cookie; raises :class:`SessionTooLargeError`."""
@@ -112,6 +114,11 @@ class SessionCodec:
             user=payload.user, uid=payload.uid, groups=payload.groups, extra=payload.extra
         )
         return Session(id=payload.id, csrf=payload.csrf, until=payload.until, identity=identity)
+
+    def token_of(self, identity: UserIdentity) -> str:
+        """Return what forms carry of somebody who is known without a session."""
+        text = f"forms of {identity.uid} {identity.user}"
+        return hmac.digest(self._key, text.encode(), "sha256").hex()
 
     def seal_form(self, csrf: str, now: float) -> str:
         """Return the cookie of a login form whose hidden field is *csrf*."""

@@ -1,8 +1,9 @@
 """The console program: the store, the cluster and three ports, wired together and kept alive."""
 
 import asyncio
+import secrets
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -36,8 +37,10 @@ from console.receive.store_thread import StoreThread
 from console.records.query import EVERYTHING
 from console.serve.api_routes import api_routes, error_answer
 from console.serve.options import AccessOptions, ConsoleOptions
+from console.serve.page_routes import page_routes
 from console.serve.page_services import PageServices
 from console.serve.protection import ProtectedPages
+from console.serve.static_files import static_files
 from console.store.store import RecordStore, StoreError
 from kube.client import Client, version
 from kube.clock import SYSTEM
@@ -146,7 +149,7 @@ class ConsoleParts:
         """Return what pages and their data are made from."""
         return PageServices(
             store=self._store,
-            viewer=_everybody if self._options.viewers.read_all else self.authenticator.viewer,
+            viewer=everybody() if self._options.viewers.read_all else self.authenticator.viewer,
             cluster=self.cluster.view,
             pods=self.cluster.pods,
             now=self._clock.wall,
@@ -169,11 +172,14 @@ class ConsoleParts:
     def pages(self) -> App:
         """Return what serves the port of pages."""
         viewers = self._options.viewers
-        routes: list[BaseRoute] = [*api_routes(self.services())]
+        services = self.services()
+        routes: list[BaseRoute] = [*api_routes(services), *page_routes(services)]
         if not viewers.read_all:
-            hours = viewers.session.total_seconds() / 3600
             login = LoginServer(
-                authenticator=self.authenticator, count=self.metrics.count_login, hours=hours
+                authenticator=self.authenticator,
+                count=self.metrics.count_login,
+                style=static_files()["console.css"].address,
+                hours=viewers.session.total_seconds() / 3600,
             )
             routes += login.routes()
         return ProtectedPages(
@@ -287,9 +293,14 @@ def _problem(
     return PlainTextResponse(f"{text}\n", status_code=status, headers=headers)
 
 
-async def _everybody(_request: Request) -> Viewer:
-    """Return the viewer that everybody is with ``--insecure-read-all``."""
-    return Viewer(user="everybody", scope=EVERYTHING)
+def everybody() -> Callable[[Request], Awaitable[Viewer | None]]:
+    """Return who asks where everybody may see everything; forms still must be ours."""
+    viewer = Viewer(user="everybody", scope=EVERYTHING, csrf=secrets.token_urlsafe(24))
+
+    async def viewer_of(_request: Request) -> Viewer:
+        return viewer
+
+    return viewer_of
 
 
 def _announce(notice: Notice) -> None:
