@@ -24,6 +24,7 @@ from certs.refresh_controller import Notice, PairFiles, RefreshController
 from certs.tls_server import ServingPair
 from console.access.attempts import TooManyAttemptsError
 from console.access.authentication_server import Authenticator
+from console.access.authorities_controller import AuthoritiesController
 from console.access.login_server import LoginServer
 from console.access.reviews_client import ReviewsUnavailableError, TokenReviewer
 from console.access.rights_client import ViewerRights
@@ -134,6 +135,12 @@ class ConsoleParts:
         start(self.cluster.run(), "cluster")
         start(self._writer.prune_for_ever(self._options.retention), "retention")
         start(self._count_for_ever(), "figures")
+        authorities = AuthoritiesController(
+            client=self._client,
+            namespace=self._options.namespace,
+            authorities=self._senders_ca.text,
+        )
+        start(authorities.run(), "authorities")
         start(freeze_when_settled(lambda: self.cluster.synced), "memory")
 
     def start_certificates(self, start: Start) -> None:
