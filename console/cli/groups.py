@@ -11,7 +11,7 @@ _VALUED: Final = frozenset(
     {
         "-n", "--namespace", "--context", "--kubeconfig", "--request-timeout", "--system-namespace",
         "--as", "--as-group", "--as-uid", "-o", "--output", "-l", "--selector", "--sort-by",
-        "-f", "--filename",
+        "-f", "--filename", "--console", "--console-ca",
     }
 )  # fmt: skip
 _FLAGS: Final = frozenset({"-A", "--all-namespaces", "-w", "--watch", "--no-headers"})

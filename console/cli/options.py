@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Final, TypedDict, cast
+from typing import Final, TypedDict, TypeVar, cast
 
 import click
 
@@ -158,6 +158,9 @@ def impersonation_of(
     return Impersonation(user=user, groups=tuple(groups), uid=uid or "") if user else None
 
 
+_Code = TypeVar("_Code", int, None)
+
+
 class PrintOptions(TypedDict):
     """The options of every list."""
 
@@ -170,11 +173,11 @@ class PrintOptions(TypedDict):
 
 def with_output_options(
     columns: Sequence[str],
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+) -> Callable[[Callable[..., _Code]], Callable[..., _Code]]:
     """Return a decorator that adds the options of a list with *columns* to a command."""
     choices = click.Choice(columns, case_sensitive=False)
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+    def decorate(command: Callable[..., _Code]) -> Callable[..., _Code]:
         for option in (
             click.option("-w", "--watch", is_flag=True, help=WATCH_HELP),
             click.option("--no-headers", "headed", flag_value=False, default=True, help=BARE_HELP),
