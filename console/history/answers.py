@@ -23,7 +23,7 @@ class DecisionAnswer:
     """One decision, and the records of its pod, the earliest first."""
 
     decision: DecisionRow
-    life: tuple[RecordAnswer, ...] = ()
+    records: tuple[RecordAnswer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

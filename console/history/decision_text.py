@@ -38,7 +38,7 @@ def decision_lines(answer: DecisionAnswer) -> Iterator[Line]:
     yield from row("asked", asked_text(decision.asked))
     yield from row("by", person_text(decision))
     yield from row("decided", _decided(decision), tone if decision.reason else Tone.PLAIN)
-    yield from _why(answer.life)
+    yield from _why(answer.records)
     if decision.given:
         where = f", on {decision.node}" if decision.node else ""
         yield from row("given", f"{given_text(decision.given)}{where}", Tone.STRONG)
@@ -49,7 +49,7 @@ def decision_lines(answer: DecisionAnswer) -> Iterator[Line]:
     if decision.violations:
         yield from row("violated", f"its limits, {decision.violations} times", Tone.BAD)
     yield from row("digest", " ".join(filter(None, (decision.digest, decision.pod_uid))))
-    yield from _life(answer.life)
+    yield from _life(answer.records)
 
 
 def _decided(decision: DecisionRow) -> str:
@@ -101,7 +101,7 @@ def _after(time: datetime | None, start: datetime) -> str:
 def decision_document(answer: DecisionAnswer) -> dict[str, Any]:
     """Return a decision with its records as a document."""
     item: dict[str, Any] = msgspec.to_builtins(decision_item(answer.decision))
-    life = [{"record": each.record, "sender": each.sender} for each in answer.life]
+    life = [{"record": each.record, "sender": each.sender} for each in answer.records]
     return {
         "apiVersion": "vgpu-admission.io/v1alpha1",
         "kind": "Decision",

@@ -163,7 +163,7 @@ class ConsoleServer:
             if row.digest == digest and uid in ("", row.pod_uid):
                 life = [r for r in reversed(self.records) if r.get("digest") == digest]
                 answers = tuple(RecordAnswer(record=dict(r), sender="webhook") for r in life)
-                return msgspec.json.encode(DecisionAnswer(decision=row, life=answers))
+                return msgspec.json.encode(DecisionAnswer(decision=row, records=answers))
         raise RefusedAnswerError(
             HTTPStatus.NOT_FOUND, f"no decision {digest!r} is recorded, or you may not see it"
         )

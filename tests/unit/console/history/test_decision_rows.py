@@ -21,7 +21,7 @@ from tests.unit.console.sites import NOW
 Golden = Callable[[str, str], str]
 WIDTH = 80
 ANSWER = DecisionAnswer(
-    decision=TRAIN, life=tuple(RecordAnswer(record=record, sender="webhook") for record in LIFE)
+    decision=TRAIN, records=tuple(RecordAnswer(record=record, sender="webhook") for record in LIFE)
 )
 
 
@@ -106,7 +106,7 @@ def test_what_a_tenant_wrote_steers_no_terminal(text: str) -> None:
     )
     hostile = {**LIFE[1], "text": text, "node": text, "kind": "waiting"}
     shown = table(decision_listing([row], NOW, spaces=True), OutputFormat.WIDE)
-    whole = page(DecisionAnswer(decision=row, life=(RecordAnswer(record=hostile),)))
+    whole = page(DecisionAnswer(decision=row, records=(RecordAnswer(record=hostile),)))
 
     assert len(shown.splitlines()) == 2
     assert all(line.isprintable() for line in (shown + whole).split("\n"))
