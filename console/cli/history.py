@@ -1,6 +1,6 @@
 """The answers of ``decisions``, ``records`` and ``who``: ask the console, print."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final, Self, TypeVar
@@ -14,11 +14,13 @@ from console.history.console_client import ConsoleClient, ConsoleTarget, connect
 from console.history.decision_rows import decision_listing
 from console.history.decision_text import decision_document, decision_lines
 from console.history.record_rows import record_listing
+from console.history.use_rows import container_use_listing, gpu_use_listing
 from console.history.who import person_document, person_text, who_listing
 from console.records.query import LARGEST_PAGE
 from console.records.rows import DecisionRow, RowPage
 
 NONE_RECORDED: Final = "No records found"
+NONE_MEASURED: Final = "No figures found, or none that you may see."
 _BLOCKS: Final = frozenset({OutputFormat.TABLE, OutputFormat.WIDE})
 T = TypeVar("T")
 
@@ -118,6 +120,20 @@ async def who(reader: HistoryReader, printer: AnyPrinter, question: HistoryQuest
     space = question.namespace or reader.console.namespace
     rows = [row for row in answer.rows if question.everywhere or row.namespace == space]
     return printer.print(who_listing(rows), f"{NONE_RECORDED}.")
+
+
+async def top_pods(reader: HistoryReader, printer: AnyPrinter, question: HistoryQuestion) -> int:
+    """Print what containers use of what they hold, those that use most first."""
+    answer = await reader.console.use(question.parameters(reader))
+    listing = container_use_listing(answer.containers, spaces=question.everywhere)
+    return printer.print(listing, NONE_MEASURED)
+
+
+async def top_gpus(reader: HistoryReader, printer: AnyPrinter, nodes: Collection[str]) -> int:
+    """Print what is promised and used of GPUs, of all nodes or some."""
+    answer = await reader.console.use({})
+    gpus = [gpu for gpu in answer.gpus if not nodes or gpu.node in nodes]
+    return printer.print(gpu_use_listing(gpus), NONE_MEASURED)
 
 
 async def decision(

@@ -10,13 +10,14 @@ import click
 from allocator.cli.terminal import terminal_width
 from allocator.model.untrusted import quote
 from console.cli import history
-from console.cli.get import AnyPrinter, ChangePrinter, Printer
+from console.cli.get import AnyPrinter, ChangePrinter, Printer, RedrawPrinter
+from console.cli.groups import KindGroup
 from console.cli.history import HistoryQuestion, HistoryReader
-from console.cli.options import with_output_options, with_session
+from console.cli.options import REDRAW_HELP, with_output_options, with_session
 from console.cli.session import CommandSession
-from console.cli.watch import watch
+from console.cli.watch import INTERVAL, watch
 from console.get.listing import OutputFormat
-from console.history import decision_rows, record_rows
+from console.history import decision_rows, record_rows, use_rows
 from console.history import who as who_rows
 from console.history.console_client import ConsoleTarget
 from console.history.periods import ACCEPTED, moment
@@ -27,6 +28,9 @@ _RECORDS: Final = (*record_rows.COLUMNS, record_rows.SPACE, *record_rows.WIDE, r
 _WHO: Final = (*who_rows.COLUMNS, *who_rows.WIDE)
 _TABLES: Final = (OutputFormat.TABLE, OutputFormat.WIDE)
 _MONTH: Final = "30d"
+_TOP_PODS: Final = (use_rows.SPACE, *use_rows.PODS, *use_rows.PODS_WIDE)
+_TOP_GPUS: Final = (*use_rows.GPUS, *use_rows.GPUS_WIDE)
+_REDRAW_SECONDS: Final = 5.0  # figures are no younger than a scrape
 MOST_ROWS: Final = 100_000
 
 
@@ -44,16 +48,21 @@ class _Moment(click.ParamType[str]):
         return time
 
 
-class _ListOptions(TypedDict):
-    """The options of every list of the console."""
+class _WatchOptions(TypedDict):
+    """The options of everything that the console prints as a table."""
 
     output: str | None
     headed: bool
     column: str | None
     watch: bool
+    console: ConsoleTarget
+
+
+class _ListOptions(_WatchOptions):
+    """The options of every list of records."""
+
     everywhere: bool
     limit: int
-    console: ConsoleTarget
     since: str | None
     until: str | None
 
@@ -133,15 +142,22 @@ def _run(
     printer = Printer(session, output, headed=options["headed"], column=options["column"] or "")
     if not options["watch"]:
         return _ask(session, options["console"], lambda reader: view(reader, printer))
-    if output not in _TABLES:
-        text = f"--watch cannot go with -o {output}; accepted: a table, -o wide"
-        raise click.UsageError(text)
     changes = ChangePrinter(printer)
-    return _ask(
-        session,
-        options["console"],
-        lambda reader: watch(reader, lambda again: view(again, changes)),
-    )
+    return _watch(session, options, lambda reader: view(reader, changes))
+
+
+def _watch(
+    session: CommandSession,
+    options: _WatchOptions,
+    view: Callable[[HistoryReader], Awaitable[int]],
+    *,
+    interval: float = INTERVAL,
+) -> int:
+    """Repeat *view*; raises ``click.UsageError`` for a document."""
+    if (options["output"] or OutputFormat.TABLE) not in _TABLES:
+        text = f"--watch cannot go with -o {options['output']}; accepted: a table, -o wide"
+        raise click.UsageError(text)
+    return _ask(session, options["console"], lambda reader: watch(reader, view, interval=interval))
 
 
 def _ask(
@@ -289,3 +305,47 @@ def _person(session: CommandSession, about: str, options: _ListOptions) -> int:
         options["console"],
         lambda reader: history.person(reader, session, name, output=output),
     )
+
+
+@click.group("top", cls=KindGroup)
+def top() -> None:
+    """Show what is used now of what was promised, by the figures that the agents measure."""
+
+
+@top.command("pods")
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="of all namespaces")
+@with_session
+@with_output_options(_TOP_PODS, watch_help=REDRAW_HELP)
+@_with_history
+def top_pods(session: CommandSession, *, everywhere: bool, **options: Unpack[_WatchOptions]) -> int:
+    """Show what each container holds and uses, those that use most first."""
+    question = HistoryQuestion(
+        namespace=session.namespace, everywhere=everywhere, filters={}, limit=MOST_ROWS
+    )
+    return _top(session, options, lambda reader, to: history.top_pods(reader, to, question))
+
+
+@top.command("gpus")
+@click.argument("nodes", nargs=-1, metavar="[NODE...]")
+@with_session
+@with_output_options(_TOP_GPUS, watch_help=REDRAW_HELP)
+@_with_history
+def top_gpus(
+    session: CommandSession, *, nodes: tuple[str, ...], **options: Unpack[_WatchOptions]
+) -> int:
+    """Show what is promised and used of each GPU."""
+    return _top(session, options, lambda reader, to: history.top_gpus(reader, to, nodes))
+
+
+def _top(
+    session: CommandSession,
+    options: _WatchOptions,
+    view: Callable[[HistoryReader, AnyPrinter], Awaitable[int]],
+) -> int:
+    """Print figures once, or draw them again and again."""
+    output = OutputFormat(options["output"] or OutputFormat.TABLE)
+    printer = Printer(session, output, headed=options["headed"], column=options["column"] or "")
+    if not options["watch"]:
+        return _ask(session, options["console"], lambda reader: view(reader, printer))
+    redraw = RedrawPrinter(printer)
+    return _watch(session, options, lambda reader: view(reader, redraw), interval=_REDRAW_SECONDS)

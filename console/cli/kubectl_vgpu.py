@@ -32,6 +32,7 @@ class PluginCommands(LazyGroup):
             ),
             "records": CommandPlace(_HISTORY, "List what happened to pods, GPUs and settings."),
             "who": CommandPlace(_HISTORY, "Say who holds GPUs and who asked for them."),
+            "top": CommandPlace(_HISTORY, "Show what is used now of what was promised."),
             "export": CommandPlace(_QUESTIONS, "Write files for other commands."),
         }
     )

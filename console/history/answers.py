@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
+from console.history.use import UseAnswer
 from console.records.rows import DecisionRow, RowPage, UsageRow
 
 LONGEST_REFUSAL: Final = 500  # characters of a refusal
@@ -37,6 +38,7 @@ DECISIONS: Final = msgspec.json.Decoder(RowPage[DecisionRow])
 DECISION: Final = msgspec.json.Decoder(DecisionAnswer)
 RECORDS: Final = msgspec.json.Decoder(RowPage[RecordAnswer])
 USAGE: Final = msgspec.json.Decoder(UsageAnswer)
+USE: Final = msgspec.json.Decoder(UseAnswer)
 
 
 class _Refusal(msgspec.Struct):

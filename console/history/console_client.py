@@ -20,12 +20,14 @@ from console.history.answers import (
     DECISIONS,
     RECORDS,
     USAGE,
+    USE,
     DecisionAnswer,
     RecordAnswer,
     UsageAnswer,
     refusal_text,
 )
 from console.history.port_forward_client import SERVICE, PortForward
+from console.history.use import UseAnswer
 from console.records.rows import DecisionRow, RowPage
 from kube.config import Access
 from kube.errors import (
@@ -87,6 +89,10 @@ class ConsoleClient:
     async def usage(self, query: Mapping[str, str]) -> UsageAnswer:
         """Return what was promised in a period."""
         return await self._read("/api/v1/usage", query, USAGE)
+
+    async def use(self, query: Mapping[str, str]) -> UseAnswer:
+        """Return what is used now of what was promised, where the console asks a Prometheus."""
+        return await self._read("/api/v1/use", query, USE)
 
     async def close(self) -> None:
         """Close the connection, and the way to it."""

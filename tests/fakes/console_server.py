@@ -18,6 +18,7 @@ from aiohttp import web
 from cryptography import x509
 
 from console.history.answers import DecisionAnswer, RecordAnswer, UsageAnswer
+from console.history.use import UseAnswer
 from console.records.query import DecisionFilter, RecordFilter
 from console.records.rows import DecisionRow, UsageRow
 from tests.fakes.pki import Authority
@@ -29,6 +30,7 @@ _FIELDS = {
     "decisions": {each.name for each in fields(DecisionFilter)} | _PAGING,
     "records": {each.name for each in fields(RecordFilter)} | _PAGING,
     "usage": set(_PERIOD),
+    "use": {"namespace"},
 }
 
 
@@ -57,6 +59,7 @@ class ConsoleServer:
     decisions: Sequence[DecisionRow] = ()
     records: Sequence[Mapping[str, Any]] = ()
     usage: Sequence[UsageRow] = ()
+    use: UseAnswer | None = None  # None: it was given no Prometheus
     asked: list[Asked] = field(default_factory=list)
     hellos: list[str] = field(default_factory=list)  # authorization headers that arrived
     page: int = 1000  # rows of the largest page
@@ -129,8 +132,16 @@ class ConsoleServer:
             )
         if parts[2] == "usage":
             return msgspec.json.encode(UsageAnswer(rows=tuple(self.usage)))
+        if parts[2] == "use":
+            return self._use(request.query.get("namespace", ""))
         rows = self._decisions(request) if parts[2] == "decisions" else self._records(request)
         return self._page(rows, request.query)
+
+    def _use(self, namespace: str) -> bytes:
+        if self.use is None:
+            raise RefusedAnswerError(HTTPStatus.NOT_IMPLEMENTED, "no Prometheus is configured")
+        chosen = [each for each in self.use.containers if namespace in ("", each.namespace)]
+        return msgspec.json.encode(UseAnswer(containers=tuple(chosen), gpus=self.use.gpus))
 
     def _page(self, rows: Sequence[object], query: Mapping[str, str]) -> bytes:
         begin = int(query.get("after") or 0)

@@ -11,13 +11,15 @@ import pytest
 import yaml
 
 from console.cli import history
-from console.cli.get import ChangePrinter, Printer
+from console.cli.get import ChangePrinter, Printer, RedrawPrinter
 from console.cli.history import HistoryQuestion, HistoryReader
 from console.cli.session import CommandSession
 from console.cli.watch import watch
 from console.cluster.cluster_client import ClusterTarget
 from console.get.listing import OutputFormat
 from console.history.console_client import ConsoleTarget
+from console.history.use import ContainerUse, GpuUse, UseAnswer
+from console.history.use_rows import container_use_listing
 from tests.builders.history import DECISIONS, LIFE, RECORDS, REFUSED, TRAIN, WAITING
 from tests.fakes.port_forward import SECONDS, install
 from tests.integration.console.cli.test_watch import until
@@ -167,6 +169,73 @@ def test_usage_is_that_of_a_month_unless_a_period_is_given(tmp_path: Path) -> No
     play(tmp_path, scenario)
 
 
+def figures(used: int) -> UseAnswer:
+    """Return two containers and two GPUs."""
+    containers = tuple(
+        ContainerUse(
+            namespace=space, pod=f"of-{space}", container="main", promised_mib=8000, used_mib=used
+        )
+        for space in ("team-nlp", "team-cv")
+    )
+    gpus = tuple(GpuUse(node=node, device="0", model="T4", memory_mib=16000) for node in "ab")
+    return UseAnswer(containers=containers, gpus=gpus)
+
+
+def test_figures_of_use_are_those_of_a_namespace_or_of_all(tmp_path: Path) -> None:
+    """As for every list, and GPUs are those of some nodes or of all."""
+
+    async def scenario(machine: Terminal) -> None:
+        machine.console.use = figures(300)
+
+        own, every, some = [
+            (await machine.run("top", *options, "--no-headers")).stdout.splitlines()
+            for options in (("pods",), ("po", "-A"), ("gpu", "b"))
+        ]
+
+        assert [line.split()[0] for line in own] == ["of-team-nlp"]
+        assert [line.split()[0] for line in every] == ["team-cv", "team-nlp"]
+        assert [line.split()[0] for line in some] == ["b/0"]
+
+    play(tmp_path, scenario)
+
+
+def test_a_console_without_figures_says_so(tmp_path: Path) -> None:
+    """An empty table would read as: nothing is used."""
+
+    async def scenario(machine: Terminal) -> None:
+        done = await machine.run("top", "pods")
+
+        assert (done.exit_code, done.stdout) == (1, "")
+        assert done.stderr == "Error from the console (501): no Prometheus is configured\n"
+
+    play(tmp_path, scenario)
+
+
+class Screen(io.StringIO):
+    """A terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_figures_are_drawn_in_the_place_of_those_before(*, terminal: bool) -> None:
+    """On a terminal; a file gets one table after another."""
+    output = Screen() if terminal else io.StringIO()
+    session = CommandSession(
+        target=ClusterTarget(), system="s", output=output, errors=io.StringIO()
+    )
+    printer = RedrawPrinter(Printer(session, OutputFormat.TABLE, headed=True))
+    for used in (100, 200):
+        listing = container_use_listing(figures(used).containers, spaces=False)
+        assert printer.print(listing, "nothing") == 0
+
+    first, second = output.getvalue().split("POD", 1)[0], output.getvalue().rsplit("POD", 1)[0]
+    assert first == ("\x1b[H\x1b[2J" if terminal else "")
+    assert second.endswith("\x1b[H\x1b[2J" if terminal else "\n\n")
+    assert output.getvalue().count("200Mi") == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
@@ -178,6 +247,7 @@ def test_usage_is_that_of_a_month_unless_a_period_is_given(tmp_path: Path) -> No
         (("decisions", "d1", "-w"), '--watch cannot go with "d1"; accepted: text'),
         (("who", "deploy/web"), '"deploy/web" is not a pod; accepted: pod/NAME'),
         (("who", "pod/"), '"pod/" is not a pod; accepted: pod/NAME'),
+        (("top", "gpus", "-w", "-o", "csv"), "--watch cannot go with -o csv; accepted: a table"),
         (("records", "--console-ca=/nowhere"), "'/nowhere' does not exist"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",

@@ -4,7 +4,7 @@ import pytest
 
 from console.cli.completion import FILES, NO_FILES, completions
 
-COMMANDS = {"get", "layout", "why", "fit", "decisions", "records", "who", "export"}
+COMMANDS = {"get", "layout", "why", "fit", "decisions", "records", "who", "top", "export"}
 
 
 def words(*typed: str) -> list[str]:
