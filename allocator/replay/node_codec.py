@@ -16,6 +16,7 @@ from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
 from allocator.ledger.decode import decode
 from allocator.ledger.schema import PRINTABLE, status_of
 from allocator.mig.geometry import Geometries, GeometryEntry, GeometryGroup, Item
+from allocator.mig.positions import with_volcano_positions
 from allocator.model.allocation import Grant
 from allocator.model.board import Placement
 from allocator.model.demand import BoardDemand, Demand
@@ -57,6 +58,7 @@ class _RecordedParts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     vocabularies: Annotated[list[Any], msgspec.Meta(max_length=64)]
     geometries: Annotated[tuple[_Entry, ...], msgspec.Meta(max_length=256)] | None = None
     fresh: bool = True
+    deviceshare: bool = False  # Volcano's scheduler allocates on its GPUs too
 
 
 def encode_node(
@@ -80,6 +82,8 @@ def encode_node(
         content["geometries"] = [_entry_fields(entry) for entry in _entries(geometries, node)]
     if not node.fresh:
         content["fresh"] = False
+    if any(gpu.deviceshare for gpu in node.gpus):
+        content["deviceshare"] = True
     return content
 
 
@@ -118,12 +122,17 @@ def decode_node(content: Mapping[str, Any]) -> RecordedNode:
     if problems:
         raise ReplayContentError(str(problems[0]))
     return RecordedNode(
-        node=replace(decoded.node, fresh=wire.fresh),
+        node=_marked(decoded.node, wire),
         geometries=None
         if wire.geometries is None
         else Geometries(tuple(map(_geometry_entry, wire.geometries))),
         vocabularies=decode_vocabularies(wire.vocabularies),
     )
+
+
+def _marked(node: Node, wire: _RecordedParts) -> Node:
+    node = replace(node, fresh=wire.fresh)
+    return with_volcano_positions(node) if wire.deviceshare else node
 
 
 def _geometry_entry(wire: _Entry) -> GeometryEntry:
@@ -162,6 +171,15 @@ def _place(gpu: Gpu, placed: Placement | None) -> tuple[int, int]:
     return placed.start, gpu.board.profiles.index(placed.profile)
 
 
+def taken_positions(node: Node) -> tuple[str, ...]:
+    """Return Volcano's names of the MIG places of :func:`taken_rows`, in the same order.
+
+    A grant without one has the empty name; nothing is returned where none has one.
+    """
+    names = tuple(grant.position or "" for gpu in node.gpus for grant in gpu.grants)
+    return names if any(names) else ()
+
+
 def live_rows(node: Node) -> tuple[LiveRow, ...]:
     """Return the MIG instances on *node*: position of the GPU, start, number of the profile."""
     return tuple(
@@ -171,22 +189,36 @@ def live_rows(node: Node) -> tuple[LiveRow, ...]:
     )
 
 
-def with_rows(node: Node, taken: Sequence[TakenRow], live: Sequence[LiveRow] = ()) -> Node:
+def with_rows(
+    node: Node,
+    taken: Sequence[TakenRow],
+    live: Sequence[LiveRow] = (),
+    *,
+    positions: Sequence[str] = (),
+) -> Node:
     """Return *node* with what *taken* grants on its GPUs, and the instances of *live*.
 
-    Raises :class:`ReplayContentError` for a row that the node has no GPU or no place for.
+    *positions* are as :func:`taken_positions` returns them. Raises :class:`ReplayContentError` for
+    a row that the node has no GPU or no place for.
     """
+    if positions and len(positions) != len(taken):
+        raise ReplayContentError(
+            f"{len(positions)} positions for {len(taken)} grants; accepted: one each, or none"
+        )
     grants: dict[int, list[Grant]] = {}
-    for position, memory, cores, start, profile in taken:
-        gpu = _gpu_at(node, position)
+    for (number, memory, cores, start, profile), name in zip(
+        taken, positions or ("",) * len(taken), strict=True
+    ):
+        gpu = _gpu_at(node, number)
         grant = Grant(
             gpu=gpu.uuid,
             mode=gpu.mode,
             memory=MiB(memory),
             cores=CorePercent(cores),
             placed=_placement(gpu, start, profile),
+            position=name or None,
         )
-        grants.setdefault(position, []).append(grant)
+        grants.setdefault(number, []).append(grant)
     instances: dict[int, list[Placement]] = {}
     for position, start, profile in live:
         placed = _placement(_gpu_at(node, position), start, profile)

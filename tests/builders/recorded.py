@@ -11,6 +11,7 @@ from allocator.catalog.vocabularies import GPUSHARE, VOLCANO, Vocabulary, config
 from allocator.config.namespace_policy import NamespacePolicy
 from allocator.config.settings import Prefer
 from allocator.mig.geometry import Geometries, GeometryEntry, GeometryGroup, Item
+from allocator.mig.positions import with_volcano_positions
 from allocator.model.allocation import Grant
 from allocator.model.board import Placement
 from allocator.model.decision import ModeChoice, ModeSource
@@ -130,24 +131,38 @@ def gpus(draw: st.DrawFn, position: int) -> Gpu:
         return replace(gpu, grants=tuple(soft))
     places = [Placement(p, start) for p in gpu.board.profiles for start in p.starts]
     placed = draw(st.lists(st.sampled_from(places), max_size=3))
-    hard = [_grant(gpu, place.profile.memory, placed=place) for place in placed]
+    named = draw(st.none() | st.just("group1-0"))
+    hard = [_grant(gpu, place.profile.memory, placed=place, position=named) for place in placed]
     live = draw(st.lists(st.sampled_from(places), max_size=2))
     return replace(gpu, grants=tuple(hard), instances=tuple(live))
 
 
-def _grant(gpu: Gpu, memory: int, *, cores: int = 0, placed: Placement | None = None) -> Grant:
+def _grant(
+    gpu: Gpu,
+    memory: int,
+    *,
+    cores: int = 0,
+    placed: Placement | None = None,
+    position: str | None = None,
+) -> Grant:
     return Grant(
-        gpu=gpu.uuid, mode=gpu.mode, memory=MiB(memory), cores=CorePercent(cores), placed=placed
+        gpu=gpu.uuid,
+        mode=gpu.mode,
+        memory=MiB(memory),
+        cores=CorePercent(cores),
+        placed=placed,
+        position=position,
     )
 
 
 @st.composite
 def nodes(draw: st.DrawFn) -> Node:
-    return Node(
+    there = Node(
         name="n0",
         gpus=tuple(draw(gpus(i)) for i in range(draw(st.integers(1, 3)))),
         fresh=draw(st.booleans()),
     )
+    return with_volcano_positions(there) if draw(st.booleans()) else there
 
 
 ITEMS = st.builds(

@@ -19,6 +19,7 @@ from allocator.replay.node_codec import (
     demand_of_fields,
     encode_node,
     live_rows,
+    taken_positions,
     taken_rows,
     with_rows,
 )
@@ -38,7 +39,8 @@ def test_a_node_reads_back(
 
     read = decode_node(msgspec.json.decode(canonical_json(content)))
 
-    assert with_rows(read.node, taken_rows(there), live_rows(there)) == there
+    rows, names = taken_rows(there), taken_positions(there)
+    assert with_rows(read.node, rows, live_rows(there), positions=names) == there
     assert read.vocabularies == words
 
 
@@ -108,3 +110,9 @@ def test_a_row_that_the_node_has_no_place_for_is_named(
     """A record that does not go with its content is not replayed as if it did."""
     with pytest.raises(ReplayContentError, match=why):
         with_rows(decode_node(PLAIN).node, [row])
+
+
+def test_positions_must_be_as_many_as_grants() -> None:
+    """A name is never given to another grant than it was of."""
+    with pytest.raises(ReplayContentError, match="1 positions for 2 grants"):
+        with_rows(THERE, [(0, 1, 0, -1, -1), (0, 1, 0, -1, -1)], positions=["group1-0"])
