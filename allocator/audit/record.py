@@ -129,6 +129,7 @@ class Record(Part, frozen=True, kw_only=True, tag_field="kind"):
     digest: str = ""  # of the request as first asked; stamped on the pod
     caller: tuple[str, ...] = ()
     version: str = ""  # of the program
+    cut: bool = False  # parts were left out, because the record was too large
 
 
 class AdmissionRecord(Record, frozen=True, kw_only=True, tag="admission"):

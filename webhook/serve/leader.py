@@ -23,10 +23,10 @@ from kube.client import Client
 from kube.events import Recorder
 from kube.leases import Election
 from kube.workqueue import SWEEP_SECONDS, run_while_leading
-from webhook.admission.audit_log import AuditLog
 from webhook.admission.context import AdmissionContext
 from webhook.binding.binding_server import BindingHandler
 from webhook.binding.late_commit_controller import Caches, LateCommitController
+from webhook.records.trail import AuditTrail
 from webhook.serve.metrics import WebhookMetrics
 
 
@@ -41,7 +41,7 @@ class LeaderContext:
     gangs: GangController
     context_of: Callable[[str], AdmissionContext]  # by namespace
     events: Recorder
-    journal: AuditLog
+    trail: AuditTrail
     metrics: WebhookMetrics
 
 
@@ -74,6 +74,7 @@ def _reclaim_controller(leader: LeaderContext) -> ReclaimController:
         pods=leader.pods,
         ledgers=leader.inventory.ledgers,
         agents_serve=lambda: leader.inventory.settings.node_agent is NodeAgent.OURS,
+        write_record=leader.trail.writer.write,
     )
 
 
@@ -94,7 +95,7 @@ def _late_commit_controller(leader: LeaderContext) -> LateCommitController:
         binder=leader.binder,
         caches=caches,
         record_event=leader.events.record,
-        remember=leader.journal.remember,
+        remember=leader.trail.sink.remember,
     )
 
 

@@ -44,7 +44,7 @@ _ANSWERS: Final = (
 )
 _REVIEWS: Final = ("vgpu_admission_duration_seconds", "Time to decide one review.")
 _SHED: Final = ("vgpu_admission_shed", "Reviews rejected with 429 and Retry-After.")
-_DROPPED: Final = ("vgpu_audit_dropped", "Decision records dropped because the queue was full.")
+_DROPPED: Final = ("vgpu_audit_dropped", "Records dropped because the queue was full.")
 _SYNCED: Final = (
     "vgpu_cache_synced_timestamp_seconds",
     "Unix time of the last message of the watch, by kind.",

@@ -1,6 +1,7 @@
 """The webhook program: certificates, inventory and two servers, wired together and kept alive."""
 
 import asyncio
+import secrets
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -10,6 +11,8 @@ from typing import Final
 
 import structlog
 
+from allocator.audit.audit_log import AuditLog, SwitchedSink
+from allocator.audit.record_source import ENTROPY_BITS
 from allocator.cli.http_server import Listen, serve
 from allocator.cli.process import Start, background, freeze_when_settled, stop_event
 from allocator.cli.status_server import STATUS_LIMITS
@@ -28,16 +31,17 @@ from certs.refresh_controller import (
 )
 from certs.tls_server import ServingPair
 from kube.client import Client, version
+from kube.clock import SYSTEM
 from kube.config import Access
 from kube.events import Recorder
 from kube.leases import Election, LeaseCandidate
 from kube.shared_informer import SharedInformer
 from kube.watch import WatchHealth, last_message_times
-from webhook.admission.audit_log import AuditLog
 from webhook.binding.binding_server import BindingHandler
 from webhook.binding.unbound_pods_informer import UnboundPods
-from webhook.caller.callers import KnownCallers, ReviewSink
+from webhook.caller.callers import KnownCallers
 from webhook.caller.hook_paths import HookPaths
+from webhook.records.trail import AuditTrail, audit_trail
 from webhook.serve.admission import MOST, AdmissionApp, PodHandler
 from webhook.serve.certificates import (
     NAME,
@@ -93,7 +97,17 @@ async def run(options: WebhookOptions) -> None:
     async with Client(options.access) as client, background() as start:
         rated = options.extender is not None
         inventory = Inventory(client, namespace=options.namespace, prepare_scores=rated)
-        journal = AuditLog(sys.stdout.buffer, dropped=metrics.dropped)
+        output = SwitchedSink(
+            sink=sys.stdout.buffer, enabled=lambda: inventory.settings.audit.stdout
+        )
+        journal = AuditLog((output,), dropped=metrics.dropped)
+        trail = audit_trail(
+            journal,
+            instance=options.identity,
+            version=version(),
+            entropy=secrets.randbits(ENTROPY_BITS),
+            now=SYSTEM.wall,
+        )
         events = Recorder(client, controller=f"{NAME}/webhook", instance=options.identity)
         start(journal.run(), "journal")
         start(inventory.run(), "inventory")
@@ -113,7 +127,7 @@ async def run(options: WebhookOptions) -> None:
         start(freeze_when_settled(lambda: inventory.synced and watch.health.synced), "memory")
         start(_note_known(inventory, watch), "known")
         leader = _leader_context(
-            client, inventory, watch=watch, events=events, journal=journal, metrics=metrics
+            client, inventory, watch=watch, events=events, trail=trail, metrics=metrics
         )
         election = _election(options, client, LEDGER_LEASE)
         start_controllers(leader, election, start)
@@ -142,7 +156,7 @@ def _leader_context(  # noqa: PLR0913 -- the parts of one whole
     *,
     watch: SharedInformer[WatchedPod],
     events: Recorder,
-    journal: AuditLog,
+    trail: AuditTrail,
     metrics: WebhookMetrics,
 ) -> LeaderContext:
     """Return what the controllers of the leader work with; *watch* tells them of pods."""
@@ -161,7 +175,7 @@ def _leader_context(  # noqa: PLR0913 -- the parts of one whole
         gangs=gangs,
         context_of=binder.context_of,
         events=events,
-        journal=journal,
+        trail=trail,
         metrics=metrics,
     )
 
@@ -193,13 +207,15 @@ def _admission_app(
 ) -> AdmissionApp:
     """Return what answers the reviews of known *callers*, *most* at a time."""
     metrics = leader.metrics
-    reviews = ReviewSink(sink=leader.journal, callers=callers)
-    leader.binder.remember = reviews.remember
+    trail, inventory = leader.trail, leader.inventory
+    leader.binder.remember = trail.sink.remember
+    leader.binder.records = trail.bind_records(lambda: inventory.settings_digest, callers.shown)
     pods = PodHandler(
-        view=lambda namespace: view_of(leader.inventory, namespace, extender=extender),
-        journal=reviews,
+        view=lambda namespace: view_of(inventory, namespace, extender=extender),
+        journal=trail.sink,
         metrics=metrics,
-        version=version(),
+        source=trail.source.reviewed_by(callers.shown),
+        snapshot_digest=trail.fleet_digest,
     )
     workloads = WorkloadHandler(
         context_of=lambda namespace: pods.view(namespace).context,
