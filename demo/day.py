@@ -5,11 +5,9 @@ surrounds them is played here: the API server that stores what passed, controlle
 scheduler that binds, and time.
 """
 
-import asyncio
 import base64
 import hashlib
-import heapq
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -18,6 +16,8 @@ from typing import Any, Final
 
 import orjson
 
+from allocator.audit.record_source import content_id
+from allocator.cluster.configmaps import SETTINGS_NAME
 from allocator.cluster.inventory import DemandLearner
 from allocator.cluster.pods import Pods
 from allocator.config.device_config import DeviceConfig, configured_vocabularies
@@ -46,10 +46,11 @@ from demo.objects import (
     workload_object,
 )
 from demo.patches import patched
-from demo.story import DAY, Story, Workload, WorkloadKind, minute_of, occurrences
-from kube.clock import Clock
+from demo.story import PodMaker, Story, StoryWorkload, occurrences
+from demo.timeline import Timeline
 from webhook.admission.context import AdmissionContext
 from webhook.binding.binding_server import BindingHandler
+from webhook.records.trail import audit_trail
 from webhook.review.binding_schema import live_pod
 from webhook.serve.admission import AdmissionView, PodHandler
 from webhook.serve.metrics import WebhookMetrics
@@ -58,11 +59,12 @@ from webhook.workload.workload_server import WorkloadHandler
 _POD: Final = {"group": "", "version": "v1", "kind": "Pod"}
 _BINDING: Final = {"group": "", "version": "v1", "kind": "Binding"}
 _KINDS: Final = {
-    WorkloadKind.DEPLOYMENT: {"group": "apps", "version": "v1", "kind": "Deployment"},
-    WorkloadKind.JOB: {"group": "batch", "version": "v1", "kind": "Job"},
+    PodMaker.DEPLOYMENT: {"group": "apps", "version": "v1", "kind": "Deployment"},
+    PodMaker.JOB: {"group": "batch", "version": "v1", "kind": "Job"},
 }
 FIRST_RETRY: Final = 5.0  # seconds until a controller tries a refused pod again; then doubled
 LONGEST_RETRY: Final = 1000.0  # seconds
+NODES_AGE: Final = timedelta(days=40)  # at the beginning of the day
 STARTS_AFTER: Final = 6.0  # seconds from the bind to the first process
 
 
@@ -71,7 +73,7 @@ class AskingPod:
     """A pod of a workload; its ``key`` is known once it is stored."""
 
     key: PodKey
-    workload: Workload
+    workload: StoryWorkload
     owner: str  # uid of the workload
     number: str  # among the pods of the workload
 
@@ -95,10 +97,7 @@ class Day:
     def __init__(self, story: Story, nodes: Iterable[Node], *, end: datetime, version: str) -> None:
         """Tell *story* on *nodes*; *end* is an aware time, *version* of this program."""
         self._story = story
-        self._begin = end - timedelta(minutes=DAY)
-        self._now = self._begin
-        self._order = count()
-        self._due: list[tuple[datetime, int, Callable[[], Awaitable[None]]]] = []
+        self._time = Timeline(end)
         self._waiting: dict[PodKey, AskingPod] = {}
         self._bound: dict[PodKey, AskingPod] = {}
         self._tried: set[PodKey] = set()
@@ -108,35 +107,38 @@ class Day:
         self._snapshot: Snapshot | None = None
         self._pods = Pods()
         self._text = story.settings[0].text
-        self._clock = Clock(
-            monotonic=self._seconds,
-            wall=lambda: self._now,
-            sleep=self._sleep,
-            random=lambda: 0.5,
-        )
-        cluster = DemoCluster(nodes, created=rfc3339(self._begin - timedelta(days=40)))
+        cluster = DemoCluster(nodes, created=rfc3339(self._time.begin - NODES_AGE))
         self.result = DayResult(cluster=cluster, settings=settings_of(self._text))
         self._version = version
+        self._trail = audit_trail(
+            self.result,
+            instance="vgpu-admission-demo",
+            version=version,
+            entropy=1,
+            now=self._time.now,
+        )
         self._handlers()
 
     def _handlers(self) -> None:
         """Make the handlers of the webhook, as ``vgpu webhook`` does."""
         metrics = WebhookMetrics(version=self._version)
-        cluster, result = self.result.cluster, self.result
+        cluster, trail = self.result.cluster, self._trail
         self._reviewer = PodHandler(
             view=self._view,
-            journal=result,
+            journal=trail.sink,
             metrics=metrics,
-            version=self._version,
-            now=lambda: self._now,
+            source=trail.source,
+            snapshot_digest=trail.fleet_digest,
+            now=self._time.now,
         )
         self._binder = BindingHandler(
             calls=cluster,
             context_of=lambda namespace: self._view(namespace).context,
             nodes_with_entry=cluster.nodes_with_entry,
-            remember=result.remember,
+            remember=trail.sink.remember,
+            records=trail.bind_records(lambda: self._digest, lambda: ()),
             learn_arrival=self._learn,
-            clock=self._clock,
+            clock=self._time.clock,
         )
         self._workloads = WorkloadHandler(
             context_of=lambda namespace: self._view(namespace).context,
@@ -148,15 +150,9 @@ class Day:
             pods=self._pods,
             ledgers=cluster.ledgers,
             agents_serve=lambda: True,
-            clock=self._clock,
+            clock=self._time.clock,
+            write_record=trail.writer.write,
         )
-
-    def _seconds(self) -> float:
-        return self._now.timestamp()
-
-    async def _sleep(self, seconds: float) -> None:
-        self._now += timedelta(seconds=seconds)
-        await asyncio.sleep(0)
 
     def _view(self, namespace: str) -> AdmissionView:
         settings = self.result.settings
@@ -167,8 +163,12 @@ class Day:
             host_paths=True,
             namespace=namespace_policy(self._story.namespaces.get(namespace, {})),
         )
-        digest = hashlib.sha256(self._text.encode()).hexdigest()[:10]
-        return AdmissionView(context=context, settings_digest=digest, age=0.0)
+        return AdmissionView(context=context, settings_digest=self._digest, age=0.0)
+
+    @property
+    def _digest(self) -> str:
+        """Return the digest of the settings in force."""
+        return hashlib.sha256(self._text.encode()).hexdigest()[:10]
 
     def _picture(self) -> Snapshot:
         """Return the cluster as the webhook's inventory would."""
@@ -189,33 +189,21 @@ class Day:
 
     async def run(self) -> DayResult:
         """Tell the whole day."""
-        story = self._story
+        story, time = self._story, self._time
         for change in story.settings:
-            self._at(self._time(change.at), partial(self._configure, change.text))
+            time.at(time.time(change.at), partial(self._configure, change.text))
         for workload in story.workloads:
             for minute, one in occurrences(workload):
-                at = self._begin + timedelta(minutes=minute)
-                self._at(at, partial(self._create, one, minute))
-        self._at(self._time(story.broken.at), self._break_gpu)
-        end = self._begin + timedelta(minutes=DAY)
-        while self._due and self._due[0][0] < end:
-            at, _, step = heapq.heappop(self._due)
-            self._now = max(self._now, at)
-            await step()
-        self._now = end
+                time.at(time.minute(minute), partial(self._create, one, minute))
+        time.at(time.time(story.broken.at), self._break_gpu)
+        await time.run()
         return self.result
 
-    def _time(self, time: str) -> datetime:
-        return self._begin + timedelta(minutes=minute_of(time))
-
-    def _at(self, at: datetime, step: Callable[[], Awaitable[None]]) -> None:
-        heapq.heappush(self._due, (at, next(self._order), step))
-
-    def _in(self, seconds: float, step: Callable[[], Awaitable[None]]) -> None:
-        self._at(self._now + timedelta(seconds=seconds), step)
-
     async def _configure(self, text: str) -> None:
+        """Bring *text* into force."""
         self._text, self.result.settings = text, settings_of(text)
+        fields = {"configmap": SETTINGS_NAME, "content_digest": self._digest, "text": text}
+        self._trail.writer.write("settings", fields, record_id=content_id("settings", self._digest))
 
     async def _break_gpu(self) -> None:
         """Report a GPU as broken; its pods are deleted, and their controllers make others."""
@@ -228,24 +216,24 @@ class Day:
             containers = () if entry is None else entry.containers
             if any(grant.gpu == uuid for one in containers for grant in one.grants):
                 await self._remove(pod)
-                if pod.workload.kind is not WorkloadKind.POD:
-                    self._in(2, partial(self._ask, replace(pod, number=f"{pod.number}+")))
+                if pod.workload.kind is not PodMaker.POD:
+                    self._time.after(2, partial(self._ask, replace(pod, number=f"{pod.number}+")))
 
     def _uid(self, key: PodKey) -> str:
         return str(self.result.cluster.pods[key]["metadata"]["uid"])
 
-    async def _create(self, workload: Workload, minute: int) -> None:
+    async def _create(self, workload: StoryWorkload, minute: int) -> None:
         """Create a workload, whose controller then creates its pods."""
         uid = made_uid(workload.namespace, workload.name, minute)
-        if workload.kind is not WorkloadKind.POD:
+        if workload.kind is not PodMaker.POD:
             user = {"username": workload.person, "groups": list(workload.groups)}
             document = workload_object(workload, uid)
             self._workloads.warn(review(_KINDS[workload.kind], document, user))
         if workload.until is not None:
-            self._at(self._time(workload.until), partial(self._delete, uid))
+            self._time.at(self._time.time(workload.until), partial(self._delete, uid))
         for number in range(workload.pods):
             pod = AskingPod(key=("", ""), workload=workload, owner=uid, number=str(number))
-            self._in(1 + number / 4, partial(self._ask, pod))
+            self._time.after(1 + number / 4, partial(self._ask, pod))
 
     async def _ask(self, asking: AskingPod, failures: int = 0) -> None:
         """Create one pod as the API server does: both passes of admission, then it is stored."""
@@ -259,7 +247,7 @@ class Day:
             metadata |= {
                 "name": metadata.get("name") or metadata["generateName"] + suffix(which),
                 "uid": made_uid("pod", which),
-                "creationTimestamp": rfc3339(self._now),
+                "creationTimestamp": rfc3339(self._time.now()),
             }
             checked = {"uid": made_uid("check", which, failures)}
             response = _response(self._reviewer.validate(review(_POD, pod, user, **checked)))
@@ -271,19 +259,17 @@ class Day:
         key = (workload.namespace, str(pod["metadata"]["name"]))
         self._store(key, pod)
         self._waiting[key] = replace(asking, key=key)
-        self._in(0.4, self._schedule)
+        self._time.after(0.4, self._schedule)
 
     def _try_later(self, asking: AskingPod, failures: int) -> None:
         """Have a controller try a refused pod again, as long as its workload is there."""
         workload = asking.workload
-        if workload.kind is WorkloadKind.POD:
+        if workload.kind is PodMaker.POD:
             return
-        until = self._begin + timedelta(minutes=DAY)
-        if workload.until is not None:
-            until = self._time(workload.until)
+        until = self._time.end if workload.until is None else self._time.time(workload.until)
         pause = min(LONGEST_RETRY, FIRST_RETRY * 2**failures)
-        if self._now + timedelta(seconds=pause) < until:
-            self._in(pause, partial(self._ask, asking, failures + 1))
+        if self._time.now() + timedelta(seconds=pause) < until:
+            self._time.after(pause, partial(self._ask, asking, failures + 1))
 
     def _store(self, key: PodKey, pod: Json | None) -> None:
         """Store or remove a pod, and tell who follows pods."""
@@ -358,7 +344,7 @@ class Day:
         self._store(pod.key, {**document, "metadata": metadata, "spec": spec})
         del self._waiting[pod.key]
         self._bound[pod.key] = pod
-        self._in(STARTS_AFTER, partial(self._start, pod))
+        self._time.after(STARTS_AFTER, partial(self._start, pod))
 
     async def _start(self, pod: AskingPod) -> None:
         """Let the containers of a bound pod run, to their end where they have one."""
@@ -367,7 +353,7 @@ class Day:
             return
         self._store(pod.key, {**document, "status": {"phase": "Running", "conditions": []}})
         if pod.workload.minutes is not None:
-            self._in(pod.workload.minutes * 60, partial(self._end, pod))
+            self._time.after(pod.workload.minutes * 60, partial(self._end, pod))
 
     async def _end(self, pod: AskingPod) -> None:
         if self._bound.get(pod.key) is pod:
@@ -394,7 +380,7 @@ class Day:
         """Remove entries of pods that are over, and wake the scheduler."""
         await self._reclaimer.sweep()
         self._snapshot, self._freed = None, True
-        self._in(1, self._schedule)
+        self._time.after(1, self._schedule)
 
 
 def _response(body: bytes) -> Json:

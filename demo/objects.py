@@ -7,16 +7,16 @@ from typing import Any, Final
 
 import orjson
 
-from demo.story import Workload, WorkloadKind
+from demo.story import PodMaker, StoryWorkload
 
 Json = dict[str, Any]
 REVIEW: Final = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
 SCHEDULER: Final = "system:kube-scheduler"
-_API: Final = {WorkloadKind.DEPLOYMENT: "apps/v1", WorkloadKind.JOB: "batch/v1"}
+_API: Final = {PodMaker.DEPLOYMENT: "apps/v1", PodMaker.JOB: "batch/v1"}
 # Who creates the pods, and what owns them.
 _CONTROLLERS: Final = {
-    WorkloadKind.DEPLOYMENT: ("replicaset-controller", "ReplicaSet", "apps/v1"),
-    WorkloadKind.JOB: ("job-controller", "Job", "batch/v1"),
+    PodMaker.DEPLOYMENT: ("replicaset-controller", "ReplicaSet", "apps/v1"),
+    PodMaker.JOB: ("job-controller", "Job", "batch/v1"),
 }
 
 
@@ -36,7 +36,7 @@ def rfc3339(at: datetime) -> str:
     return at.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def pod_template(workload: Workload) -> Json:
+def pod_template(workload: StoryWorkload) -> Json:
     """Return the pod template of *workload*."""
     limits = {name: str(amount) for name, amount in workload.limits.items()}
     container: Json = {
@@ -54,10 +54,10 @@ def pod_template(workload: Workload) -> Json:
     return {"metadata": metadata, "spec": {"containers": [container]}}
 
 
-def workload_object(workload: Workload, uid: str) -> Json:
+def workload_object(workload: StoryWorkload, uid: str) -> Json:
     """Return the Deployment or Job of *workload*."""
     spec: Json = {"template": pod_template(workload)}
-    if workload.kind is WorkloadKind.DEPLOYMENT:
+    if workload.kind is PodMaker.DEPLOYMENT:
         spec |= {
             "replicas": workload.pods,
             "selector": {"matchLabels": {"app": workload.name}},
@@ -72,11 +72,11 @@ def workload_object(workload: Workload, uid: str) -> Json:
     }
 
 
-def pod_object(workload: Workload, uid: str) -> Json:
+def pod_object(workload: StoryWorkload, uid: str) -> Json:
     """Return a pod of *workload* as its controller posts it; *uid* is of the workload."""
     pod = {"apiVersion": "v1", "kind": "Pod", **pod_template(workload)}
     metadata = {"namespace": workload.namespace, **pod["metadata"]}
-    if workload.kind is WorkloadKind.POD:
+    if workload.kind is PodMaker.POD:
         metadata["name"] = workload.name
     else:
         owner = owner_name(workload, uid)
@@ -97,20 +97,20 @@ def pod_object(workload: Workload, uid: str) -> Json:
     return pod
 
 
-def owner_name(workload: Workload, uid: str) -> str:
+def owner_name(workload: StoryWorkload, uid: str) -> str:
     """Return the name of what owns the pods: the ReplicaSet of a Deployment, else the workload."""
-    deployed = workload.kind is WorkloadKind.DEPLOYMENT
+    deployed = workload.kind is PodMaker.DEPLOYMENT
     return f"{workload.name}-{suffix(uid)}" if deployed else workload.name
 
 
-def owner_uid(workload: Workload, uid: str) -> str:
+def owner_uid(workload: StoryWorkload, uid: str) -> str:
     """Return the uid of what owns the pods."""
-    return made_uid(uid, "replicas") if workload.kind is WorkloadKind.DEPLOYMENT else uid
+    return made_uid(uid, "replicas") if workload.kind is PodMaker.DEPLOYMENT else uid
 
 
-def creator(workload: Workload) -> Json:
+def creator(workload: StoryWorkload) -> Json:
     """Return who creates the pods of *workload*, as reviews tell it."""
-    if workload.kind is WorkloadKind.POD:
+    if workload.kind is PodMaker.POD:
         return {"username": workload.person, "groups": list(workload.groups)}
     controller = _CONTROLLERS[workload.kind][0]
     return {

@@ -11,7 +11,7 @@ DAY: Final = 24 * 60  # minutes
 _Time = Annotated[str, msgspec.Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d\Z")]
 
 
-class WorkloadKind(StrEnum):
+class PodMaker(StrEnum):
     """What makes the pods."""
 
     POD = "Pod"  # a person, without a controller
@@ -23,7 +23,7 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """A part of the file."""
 
 
-class Workload(_Part, frozen=True, kw_only=True):
+class StoryWorkload(_Part, frozen=True, kw_only=True):
     """What somebody creates; ``minutes`` is ``None`` for pods that run until they are deleted."""
 
     at: _Time
@@ -31,7 +31,7 @@ class Workload(_Part, frozen=True, kw_only=True):
     team: str
     namespace: str
     name: str
-    kind: WorkloadKind
+    kind: PodMaker
     limits: dict[str, int]
     pods: int = 1
     minutes: float | None = None
@@ -70,7 +70,7 @@ class Story(_Part, frozen=True, kw_only=True):
     namespaces: dict[str, dict[str, str]]
     settings: Annotated[tuple[SettingsChange, ...], msgspec.Meta(min_length=1)]
     broken: BrokenGpu
-    workloads: tuple[Workload, ...]
+    workloads: tuple[StoryWorkload, ...]
 
 
 def shipped_story() -> Story:
@@ -90,7 +90,7 @@ def minute_of(time: str) -> int:
     return int(hours) * 60 + int(minutes)
 
 
-def occurrences(workload: Workload) -> tuple[tuple[int, Workload], ...]:
+def occurrences(workload: StoryWorkload) -> tuple[tuple[int, StoryWorkload], ...]:
     """Return *workload* each time that it is created, with the minute of the day."""
     first = minute_of(workload.at)
     if workload.times == 1:

@@ -185,7 +185,7 @@ def _bind_obstacle(record: BindRecord) -> str:
     if record.earlier:
         return "the pod had an entry on the node already, which stays as it is"
     if not record.snapshot:
-        return "it was answered without a look at the GPUs of the node"
+        return "its record keeps no snapshot of the node"
     if not record.asked:
         return "its record keeps no request: it is too long, or of a program that kept none"
     return ""

@@ -18,7 +18,7 @@ _LONGEST_VALUE = 160  # characters of a changed value that are shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordSource:
+class ReplaySource:
     """Where replay finds what a decision rests on, by digest; ``version`` is of this program."""
 
     settings: Callable[[str], SettingsRecord | None]
@@ -49,7 +49,7 @@ class ReplayView:
 
 def replay_view(
     life: Sequence[StoredRecord],
-    source: RecordSource,
+    source: ReplaySource,
     *,
     site: ClusterView | None = None,
     policy: NamespacePolicy = ANY_MODE,

@@ -301,7 +301,7 @@ def test_what_was_taken_decides() -> None:
     [
         ({"outcome": BindVerdict.ELSEWHERE}, "the pod was left to another device plugin"),
         ({"earlier": True}, "the pod had an entry on the node already"),
-        ({"snapshot": ""}, "it was answered without a look at the GPUs"),
+        ({"snapshot": ""}, "its record keeps no snapshot of the node"),
         ({"asked": {}}, "its record keeps no request"),
         ({"taken": ((9, 1, 1, -1, -1),)}, "this version cannot read what was recorded: a row"),
         ({"settings": "s2"}, "settings s2 are not stored"),

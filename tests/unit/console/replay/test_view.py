@@ -12,7 +12,7 @@ from allocator.report.terminal_lines import Tone, plain_text, printed_lines
 from console.records.rows import StoredRecord
 from console.replay.outcome import DifferentDecision, NotReplayable, SameDecision
 from console.replay.view import (
-    RecordSource,
+    ReplaySource,
     ReplayView,
     replay_lines,
     replay_view,
@@ -31,14 +31,14 @@ ADMITTED = recorded_admission(ASKED, snapshot(THERE))
 BOUND = recorded_bind(Bound(asked=replace(ASKED, final=Mode.HAMI_CORE), node=THERE))
 
 
-def source(*found: Recorded, version: str = VERSION) -> RecordSource:
+def source(*found: Recorded, version: str = VERSION) -> ReplaySource:
     settings: Mapping[str, SettingsRecord] = {
         one.settings.content_digest: one.settings for one in found
     }
     snapshots: Mapping[str, SnapshotRecord] = {
         one.snapshot.content_digest: one.snapshot for one in found
     }
-    return RecordSource(settings=settings.get, snapshot=snapshots.get, version=version)
+    return ReplaySource(settings=settings.get, snapshot=snapshots.get, version=version)
 
 
 def life(*records: AnyRecord | None) -> tuple[StoredRecord, ...]:
