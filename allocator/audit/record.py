@@ -293,11 +293,13 @@ class CertificateRecord(Record, frozen=True, kw_only=True, tag="certificate"):
 class WorkloadRecord(Record, frozen=True, kw_only=True, tag="workload"):
     """Somebody created or changed an object with a pod template.
 
-    ``template`` is a digest of the template, and ``user`` who applied it.
+    ``template`` is a digest of the template, and ``user`` who applied it. ``owners`` of the object,
+    its controller first, lead on to the workload above it, as from a ReplicaSet to its Deployment.
     """
 
     operation: str
     object: OwnerPart
+    owners: tuple[OwnerPart, ...] = ()
     template: str = ""
     user: str = ""
     groups: tuple[str, ...] = ()
