@@ -221,6 +221,8 @@ def _admission_app(
         context_of=lambda namespace: pods.view(namespace).context,
         count_review=metrics.count_workload,
         observe_seconds=lambda seconds: metrics.observe_decision("workload", seconds),
+        journal=trail.sink,
+        source=pods.source,
     )
     return AdmissionApp(
         pods, binder=leader.binder, workloads=workloads, most=most, paths=callers.paths
