@@ -84,10 +84,10 @@ def _csv_lines(listing: Listing, *, headed: bool) -> Iterator[str]:
         yield csv_line(names)
     for row in listing.rows:
         values = msgspec.to_builtins(row)
-        yield csv_line([_value(values[name]) for name in names])
+        yield csv_line([csv_value(values[name]) for name in names])
 
 
-def _value(value: object) -> str:
+def csv_value(value: object) -> str:
     """Return a value as text: ``None`` as "", anything that is no text as JSON.
 
     Text that a spreadsheet would take for a formula begins with an apostrophe.
