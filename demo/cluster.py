@@ -58,8 +58,10 @@ class DemoCluster:
         return frozenset(name for name, one in self.ledgers().items() if one.entry(uid))
 
     def break_gpu(self, node: str, index: int, reason: str) -> str:
-        """Report a GPU of *node* as broken, and return its UUID."""
-        document = self.gpu_nodes[node]
+        """Report a GPU of *node* as broken, and return its UUID; empty where there is none."""
+        document = self.gpu_nodes.get(node)
+        if document is None or index >= len(document["status"]["gpus"]):
+            return ""
         gpus = [{**gpu} for gpu in document["status"]["gpus"]]
         gpus[index] |= {"healthy": False, "reason": reason}
         self._store(node, {**document, "status": {**document["status"], "gpus": gpus}})

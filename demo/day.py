@@ -23,7 +23,6 @@ from allocator.cluster.pods import Pods
 from allocator.config.device_config import DeviceConfig, configured_vocabularies
 from allocator.config.namespace_policy import namespace_policy
 from allocator.config.settings import Settings, settings_of
-from allocator.controllers.reclaim import ReclaimController
 from allocator.model.decision import Findings
 from allocator.model.gpu import Node, Snapshot
 from allocator.model.request import PodRequest
@@ -37,9 +36,11 @@ from demo.objects import (
     SCHEDULER,
     Json,
     binding_object,
+    controller_account,
     creator,
     made_uid,
     pod_object,
+    replica_set_object,
     review,
     rfc3339,
     suffix,
@@ -48,13 +49,11 @@ from demo.objects import (
 from demo.patches import patched
 from demo.story import PodMaker, Story, StoryWorkload, occurrences
 from demo.timeline import Timeline
+from demo.webhook_parts import DemoSurroundings, webhook_parts
 from webhook.admission.context import AdmissionContext
-from webhook.binding.binding_server import BindingHandler
 from webhook.records.trail import audit_trail
 from webhook.review.binding_schema import live_pod
-from webhook.serve.admission import AdmissionView, PodHandler
-from webhook.serve.metrics import WebhookMetrics
-from webhook.workload.workload_server import WorkloadHandler
+from webhook.serve.admission import AdmissionView
 
 _POD: Final = {"group": "", "version": "v1", "kind": "Pod"}
 _BINDING: Final = {"group": "", "version": "v1", "kind": "Binding"}
@@ -62,6 +61,7 @@ _KINDS: Final = {
     PodMaker.DEPLOYMENT: {"group": "apps", "version": "v1", "kind": "Deployment"},
     PodMaker.JOB: {"group": "batch", "version": "v1", "kind": "Job"},
 }
+_REPLICA_SET: Final = {"group": "apps", "version": "v1", "kind": "ReplicaSet"}
 FIRST_RETRY: Final = 5.0  # seconds until a controller tries a refused pod again; then doubled
 LONGEST_RETRY: Final = 1000.0  # seconds
 NODES_AGE: Final = timedelta(days=40)  # at the beginning of the day
@@ -109,7 +109,6 @@ class Day:
         self._text = story.settings[0].text
         cluster = DemoCluster(nodes, created=rfc3339(self._time.begin - NODES_AGE))
         self.result = DayResult(cluster=cluster, settings=settings_of(self._text))
-        self._version = version
         self._trail = audit_trail(
             self.result,
             instance="vgpu-admission-demo",
@@ -117,41 +116,16 @@ class Day:
             entropy=1,
             now=self._time.now,
         )
-        self._handlers()
-
-    def _handlers(self) -> None:
-        """Make the handlers of the webhook, as ``vgpu webhook`` does."""
-        metrics = WebhookMetrics(version=self._version)
-        cluster, trail = self.result.cluster, self._trail
-        self._reviewer = PodHandler(
-            view=self._view,
-            journal=trail.sink,
-            metrics=metrics,
-            source=trail.source,
-            snapshot_digest=trail.fleet_digest,
-            now=self._time.now,
-        )
-        self._binder = BindingHandler(
-            calls=cluster,
-            context_of=lambda namespace: self._view(namespace).context,
-            nodes_with_entry=cluster.nodes_with_entry,
-            remember=trail.sink.remember,
-            records=trail.bind_records(lambda: self._digest, lambda: ()),
-            learn_arrival=self._learn,
-            clock=self._time.clock,
-        )
-        self._workloads = WorkloadHandler(
-            context_of=lambda namespace: self._view(namespace).context,
-            count_review=metrics.count_workload,
-            observe_seconds=lambda _: None,
-        )
-        self._reclaimer = ReclaimController(
-            cluster,
-            pods=self._pods,
-            ledgers=cluster.ledgers,
-            agents_serve=lambda: True,
-            clock=self._time.clock,
-            write_record=trail.writer.write,
+        self._webhook = webhook_parts(
+            DemoSurroundings(
+                cluster=cluster,
+                trail=self._trail,
+                view=self._view,
+                digest=lambda: self._digest,
+                learn=self._learn,
+                pods=self._pods,
+                timeline=self._time,
+            )
         )
 
     def _view(self, namespace: str) -> AdmissionView:
@@ -228,7 +202,11 @@ class Day:
         if workload.kind is not PodMaker.POD:
             user = {"username": workload.person, "groups": list(workload.groups)}
             document = workload_object(workload, uid)
-            self._workloads.warn(review(_KINDS[workload.kind], document, user))
+            self._webhook.workloads.warn(review(_KINDS[workload.kind], document, user))
+        if workload.kind is PodMaker.DEPLOYMENT:
+            document = replica_set_object(workload, uid)
+            user = controller_account("deployment-controller")
+            self._webhook.workloads.warn(review(_REPLICA_SET, document, user))
         if workload.until is not None:
             self._time.at(self._time.time(workload.until), partial(self._delete, uid))
         for number in range(workload.pods):
@@ -240,7 +218,7 @@ class Day:
         workload, which = asking.workload, (asking.owner, asking.number)
         user, pod = creator(workload), pod_object(workload, asking.owner)
         unique = {"uid": made_uid("review", which, failures)}
-        response = _response(self._reviewer.mutate(review(_POD, pod, user, **unique)))
+        response = _response(self._webhook.reviewer.mutate(review(_POD, pod, user, **unique)))
         if response["allowed"]:
             pod = patched(pod, _operations(response))
             metadata = pod["metadata"]
@@ -249,8 +227,8 @@ class Day:
                 "uid": made_uid("pod", which),
                 "creationTimestamp": rfc3339(self._time.now()),
             }
-            checked = {"uid": made_uid("check", which, failures)}
-            response = _response(self._reviewer.validate(review(_POD, pod, user, **checked)))
+            body = review(_POD, pod, user, uid=made_uid("check", which, failures))
+            response = _response(self._webhook.reviewer.validate(body))
         if not response["allowed"]:
             self._try_later(asking, failures)
             return
@@ -328,7 +306,7 @@ class Day:
         body = review(
             _BINDING, binding_object(document, node), {"username": SCHEDULER, "groups": []}
         )
-        response = _response(await self._binder.bind(body))
+        response = _response(await self._webhook.binder.bind(body))
         self._snapshot = None
         if not response["allowed"]:
             return
@@ -378,7 +356,7 @@ class Day:
 
     async def _release(self) -> None:
         """Remove entries of pods that are over, and wake the scheduler."""
-        await self._reclaimer.sweep()
+        await self._webhook.reclaimer.sweep()
         self._snapshot, self._freed = None, True
         self._time.after(1, self._schedule)
 

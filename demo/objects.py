@@ -72,6 +72,22 @@ def workload_object(workload: StoryWorkload, uid: str) -> Json:
     }
 
 
+def replica_set_object(workload: StoryWorkload, uid: str) -> Json:
+    """Return the ReplicaSet that the Deployment *uid* of *workload* is given."""
+    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": workload.name, "uid": uid}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {
+            "name": owner_name(workload, uid),
+            "namespace": workload.namespace,
+            "uid": owner_uid(workload, uid),
+            "ownerReferences": [{**owner, "controller": True}],
+        },
+        "spec": {"replicas": workload.pods, "template": pod_template(workload)},
+    }
+
+
 def pod_object(workload: StoryWorkload, uid: str) -> Json:
     """Return a pod of *workload* as its controller posts it; *uid* is of the workload."""
     pod = {"apiVersion": "v1", "kind": "Pod", **pod_template(workload)}
@@ -108,15 +124,19 @@ def owner_uid(workload: StoryWorkload, uid: str) -> str:
     return made_uid(uid, "replicas") if workload.kind is PodMaker.DEPLOYMENT else uid
 
 
+def controller_account(name: str) -> Json:
+    """Return the user that a controller of Kubernetes is, as reviews tell it."""
+    return {
+        "username": f"system:serviceaccount:kube-system:{name}",
+        "groups": ["system:serviceaccounts", "system:authenticated"],
+    }
+
+
 def creator(workload: StoryWorkload) -> Json:
     """Return who creates the pods of *workload*, as reviews tell it."""
     if workload.kind is PodMaker.POD:
         return {"username": workload.person, "groups": list(workload.groups)}
-    controller = _CONTROLLERS[workload.kind][0]
-    return {
-        "username": f"system:serviceaccount:kube-system:{controller}",
-        "groups": ["system:serviceaccounts", "system:authenticated"],
-    }
+    return controller_account(_CONTROLLERS[workload.kind][0])
 
 
 def review(kind: Mapping[str, str], document: Json, user: Json, **request: object) -> bytes:

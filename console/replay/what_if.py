@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from allocator.audit.record import AdmissionRecord, AdmissionVerdict
-from allocator.config.namespace_policy import ANY_MODE, NamespacePolicy
+from allocator.config.namespace_policy import NamespacePolicy
 from allocator.replay.content import ReplayContentError
 from allocator.replay.request_codec import decode_request
 from allocator.report import feasibility_text
@@ -30,10 +30,11 @@ class WhatIf:
 
 
 def what_if(
-    record: AdmissionRecord, site: ClusterView, *, policy: NamespacePolicy = ANY_MODE
+    record: AdmissionRecord, site: ClusterView, *, policy: NamespacePolicy | None = None
 ) -> WhatIf | NotReplayable:
-    """Decide about the request of *record* today; *policy* is of its namespace.
+    """Decide about the request of *record* today.
 
+    *policy* is what its namespace says of modes today; ``None``: what it said then.
     What the pod itself holds counts as free, and what admission chose is chosen again.
     """
     if not record.asked:
@@ -43,7 +44,7 @@ def what_if(
     except ReplayContentError as error:
         return NotReplayable(f"the cluster serves no such request today: {error}")
     left = snapshot_without(record.pod_uid, site) if record.pod_uid else None
-    fit = fit_of_request(asked.request, site, policy=policy, left=left)
+    fit = fit_of_request(asked.request, site, policy=policy or asked.namespace, left=left)
     return WhatIf(fit=fit, changed=_is_changed(record, fit))
 
 

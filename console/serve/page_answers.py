@@ -1,7 +1,7 @@
 """Answers from the store: what each page asks of it, off the event loop."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from http import HTTPStatus
 from typing import Final
@@ -18,6 +18,7 @@ from console.pages.audit.namespaces import NamespaceUsage, namespaces_page
 from console.pages.audit.overview import HOURS, OverviewFacts, overview_page
 from console.pages.audit.reasons import reasons_page
 from console.pages.audit.records import record_search, records_page
+from console.pages.audit.replay_block import replay_block
 from console.pages.audit.search import PERIODS, decision_search
 from console.pages.audit.settings import settings_page
 from console.pages.audit.waiting import waiting_page
@@ -35,7 +36,8 @@ from console.records.query import (
     RecordFilter,
     Scope,
 )
-from console.records.rows import DecisionRow
+from console.records.rows import DecisionRow, StoredRecord
+from console.replay.life import ReplayedLife, ReplaySource, replayed_life
 from console.serve.page_services import PageServices
 
 Answer = Callable[[PageServices, PageQuestion, Request], Awaitable[PageView]]
@@ -93,8 +95,27 @@ async def decision(services: PageServices, question: PageQuestion, request: Requ
         raise ProblemError(HTTPStatus.NOT_FOUND, text)
     life = await asyncio.to_thread(services.store.life, scope, row)
     pod_why = await asyncio.to_thread(_pod_why, services, question, row.pod_uid)
-    facts = DecisionFacts(row=row, life=life, why=pod_why, limited=not scope.cluster)
+    replayed = await asyncio.to_thread(_replayed, services, question, life)
+    facts = DecisionFacts(
+        row=row,
+        life=life,
+        why=pod_why,
+        limited=not scope.cluster,
+        replay=replay_block(replayed),
+    )
     return decision_page(question, facts)
+
+
+def _replayed(
+    services: PageServices, question: PageQuestion, life: Sequence[StoredRecord]
+) -> ReplayedLife:
+    """Decide again about a pod; on the cluster of today only for who may see its nodes."""
+    store = services.store
+    source = ReplaySource(
+        settings=store.settings, snapshot=store.snapshot, version=services.version
+    )
+    site = services.cluster() if question.viewer.scope.cluster else None
+    return replayed_life(life, source, site=site)
 
 
 def _pod_why(services: PageServices, question: PageQuestion, uid: str) -> PodWhy | None:

@@ -8,6 +8,7 @@ from demo.objects import (
     made_uid,
     owner_name,
     pod_object,
+    replica_set_object,
     review,
     workload_object,
 )
@@ -47,6 +48,18 @@ def test_controllers_create_the_pods_of_workloads() -> None:
     assert pod["metadata"]["generateName"] == f"{owner['name']}-"
     assert creator(deployment)["username"].endswith(":replicaset-controller")
     assert creator(workload(PodMaker.JOB))["username"].endswith(":job-controller")
+
+
+def test_a_deployment_leads_from_the_pod_to_the_person() -> None:
+    """Each object names the next one as its controller."""
+    deployment = workload(PodMaker.DEPLOYMENT)
+
+    (of_pod,) = pod_object(deployment, "uid-1")["metadata"]["ownerReferences"]
+    replicas = replica_set_object(deployment, "uid-1")["metadata"]
+    (of_replicas,) = replicas["ownerReferences"]
+
+    assert of_pod["uid"] == replicas["uid"]
+    assert of_replicas["uid"] == workload_object(deployment, "uid-1")["metadata"]["uid"]
 
 
 def test_a_person_creates_a_pod_without_a_controller() -> None:

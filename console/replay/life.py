@@ -1,12 +1,19 @@
-"""The replay of a decision as the Decision page and ``kubectl vgpu decisions`` show it."""
+"""A pod's life decided again, as the Decision page and ``kubectl vgpu decisions`` show it."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from allocator.audit.record import AdmissionRecord, BindRecord, SettingsRecord, SnapshotRecord
-from allocator.config.namespace_policy import ANY_MODE, NamespacePolicy
+from allocator.config.namespace_policy import NamespacePolicy
 from allocator.model.untrusted import escaped, inert
 from allocator.report import feasibility_text
+from allocator.report.feasibility_json import (
+    choice_document,
+    finding_document,
+    outlook_document,
+)
 from allocator.report.terminal_lines import Line, Tone, row
 from console.cluster.snapshot import ClusterView
 from console.records.rows import StoredRecord
@@ -36,7 +43,7 @@ class ReplayLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayView:
+class ReplayedLife:
     """A decision decided again; ``None`` where the life of the pod has no such record.
 
     ``today`` is ``None`` where the cluster cannot be read.
@@ -47,21 +54,22 @@ class ReplayView:
     today: WhatIf | NotReplayable | None = None
 
 
-def replay_view(
+def replayed_life(
     life: Sequence[StoredRecord],
     source: ReplaySource,
     *,
     site: ClusterView | None = None,
-    policy: NamespacePolicy = ANY_MODE,
-) -> ReplayView:
+    policy: NamespacePolicy | None = None,
+) -> ReplayedLife:
     """Decide again what *life*, the earliest record first, tells of a pod.
 
     Of several admissions and binds the last one counts, which is the one that the pod has lived
-    with. *site* is the cluster today, and *policy* what the namespace says of modes today.
+    with. *site* is the cluster today, and *policy* what the
+    namespace says of modes today; ``None``: what it said then.
     """
     admission = _last_admission(life)
     bind = _last_bind(life)
-    return ReplayView(
+    return ReplayedLife(
         admission=None
         if admission is None
         else replay_admission(
@@ -96,7 +104,7 @@ def _last_bind(life: Sequence[StoredRecord]) -> BindRecord | None:
     return found[-1] if found else None
 
 
-def replay_lines(view: ReplayView) -> Iterator[ReplayLine]:
+def replay_lines(view: ReplayedLife) -> Iterator[ReplayLine]:
     """Yield sentences about *view*, for a page or a terminal."""
     if view.admission is not None:
         yield from _lines("Admission", view.admission)
@@ -140,9 +148,54 @@ def _cut(value: str) -> str:
     return value if len(value) <= _LONGEST_VALUE else f"{value[: _LONGEST_VALUE - 1]}…"
 
 
-def terminal_lines(view: ReplayView) -> Iterator[Line]:
+def terminal_lines(view: ReplayedLife) -> Iterator[Line]:
     """Yield *view* as lines of a terminal, with the GPUs that the pod would get today."""
     for line in replay_lines(view):
         yield from row(line.label.lower(), line.text, line.tone)
     if isinstance(view.today, WhatIf):
         yield from what_if_lines(view.today)
+
+
+def replay_document(view: ReplayedLife) -> dict[str, Any]:
+    """Return *view* as JSON values; ``null`` where there was nothing to decide again."""
+    return {
+        "admission": None if view.admission is None else _document(view.admission),
+        "bind": None if view.bind is None else _document(view.bind),
+        "today": None if view.today is None else _today_document(view.today),
+    }
+
+
+def _document(replay: Replay) -> dict[str, Any]:
+    match replay:
+        case SameDecision(fields=fields):
+            return {"result": "same", "fields": dict(fields)}
+        case DifferentDecision(recorded_version=before, version=now):
+            changed = {
+                one.name: {
+                    "recorded": json.loads(one.recorded),
+                    "replayed": json.loads(one.replayed),
+                }
+                for one in replay.changed
+            }
+            return {
+                "result": "different",
+                "changed": changed,
+                "recordedVersion": before,
+                "version": now,
+            }
+        case NotReplayable(why=why):
+            return {"result": "not-replayable", "why": why}
+
+
+def _today_document(today: WhatIf | NotReplayable) -> dict[str, Any]:
+    if isinstance(today, NotReplayable):
+        return {"result": "not-replayable", "why": today.why}
+    return {
+        "result": "changed" if today.changed else "unchanged",
+        "verdict": str(today.verdict),
+        "admission": {
+            **choice_document(today.fit.choice),
+            "findings": [finding_document(finding) for finding in today.fit.findings],
+        },
+        **outlook_document(today.fit.outlook),
+    }

@@ -10,14 +10,14 @@ from allocator.model.request import Mode
 from allocator.replay.request_codec import RecordedRequest
 from allocator.report.terminal_lines import Tone, plain_text, printed_lines
 from console.records.rows import StoredRecord
-from console.replay.outcome import DifferentDecision, NotReplayable, SameDecision
-from console.replay.view import (
+from console.replay.life import (
+    ReplayedLife,
     ReplaySource,
-    ReplayView,
     replay_lines,
-    replay_view,
+    replayed_life,
     terminal_lines,
 )
+from console.replay.outcome import DifferentDecision, NotReplayable, SameDecision
 from tests.builders.audit import VERSION, Bound, Recorded, recorded_admission, recorded_bind
 from tests.builders.gpunodes import gpu_node
 from tests.builders.hostile_text import HOSTILE_TEXTS
@@ -49,7 +49,9 @@ def test_a_life_is_replayed_as_a_whole() -> None:
     """Admission and bind come out again, and the request is decided on the cluster of today."""
     cluster = site([gpu_node(THERE)], [machine("gpu-b")])
 
-    view = replay_view(life(ADMITTED.admission, BOUND.bind), source(ADMITTED, BOUND), site=cluster)
+    view = replayed_life(
+        life(ADMITTED.admission, BOUND.bind), source(ADMITTED, BOUND), site=cluster
+    )
 
     assert isinstance(view.admission, SameDecision)
     assert isinstance(view.bind, SameDecision)
@@ -62,9 +64,9 @@ def test_a_life_is_replayed_as_a_whole() -> None:
 
 def test_an_empty_life_has_nothing_to_replay() -> None:
     """A page shows no verdict where there was no decision."""
-    view = replay_view((), source(ADMITTED), site=site())
+    view = replayed_life((), source(ADMITTED), site=site())
 
-    assert view == ReplayView()
+    assert view == ReplayedLife()
     assert list(replay_lines(view)) == []
 
 
@@ -73,8 +75,8 @@ def test_the_record_that_keeps_its_request_is_replayed() -> None:
     assert ADMITTED.admission is not None
     later = msgspec.structs.replace(ADMITTED.admission, step="validate", asked={})
 
-    view = replay_view(life(ADMITTED.admission, later), source(ADMITTED))
-    only = replay_view(life(later), source(ADMITTED))
+    view = replayed_life(life(ADMITTED.admission, later), source(ADMITTED))
+    only = replayed_life(life(later), source(ADMITTED))
 
     assert isinstance(view.admission, SameDecision)
     assert isinstance(only.admission, NotReplayable)
@@ -86,8 +88,8 @@ def test_a_difference_names_the_fields_and_the_versions() -> None:
     other = msgspec.structs.replace(ADMITTED.admission, rule="so", version="1.0.0")
     same_version = msgspec.structs.replace(other, version=VERSION)
 
-    by_version = replay_view(life(other), source(ADMITTED))
-    unexplained = replay_view(life(same_version), source(ADMITTED))
+    by_version = replayed_life(life(other), source(ADMITTED))
+    unexplained = replayed_life(life(same_version), source(ADMITTED))
 
     assert isinstance(by_version.admission, DifferentDecision)
     assert [line.text for line in replay_lines(by_version)] == [
@@ -103,7 +105,7 @@ def test_a_terminal_obeys_no_record() -> None:
     assert ADMITTED.admission is not None
     for text in HOSTILE_TEXTS.values():
         hostile = msgspec.structs.replace(ADMITTED.admission, rule=text * 50, version=text)
-        view = replay_view(life(hostile), source(ADMITTED))
+        view = replayed_life(life(hostile), source(ADMITTED))
 
         assert all(line.text.isprintable() for line in replay_lines(view))
         printed = [plain_text(line) for line in printed_lines(terminal_lines(view))]
