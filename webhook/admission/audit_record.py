@@ -100,23 +100,28 @@ def audit(request: Request, outcome: Outcome) -> dict[str, str]:
     return values
 
 
-def _changes(operations: Sequence[Operation]) -> Sequence[Operation]:
-    """Return the first operations, with the values that are wholly ours: all but what was asked."""
+def _changes(operations: Sequence[Operation]) -> list[Operation]:
+    """Return the first operations, with the values that are wholly ours: all but what was asked.
+
+    Those of annotations come first, and no other has a value that a tenant wrote.
+    """
     first = operations[:_MOST_CHANGES]
-    paths = "".join([op["path"] for op in first])
-    if is_plain(paths) and ASKED_KEY not in first[0].get("value", ()) and _ASKED_PATH not in paths:
-        return first
-    return [_shown_change(op) for op in first]
+    if not is_plain("".join([op["path"] for op in first])):
+        first = [{**op, "path": inert(op["path"][:LONGEST_NAME])} for op in first]
+    shown = []
+    for op in first:
+        if not op["path"].startswith(_ANNOTATIONS):
+            break
+        shown.append(_shown_annotation(op))
+    return [*shown, *first[len(shown) :]]
 
 
-def _shown_change(op: Operation) -> Operation:
-    path, value = op["path"], op.get("value")
-    shown = {"op": op["op"], "path": inert(path[:LONGEST_NAME])}
-    if path == _ANNOTATIONS and isinstance(value, dict):
-        shown["value"] = {key: text for key, text in value.items() if key != ASKED_KEY}
-    elif value is not None and path != _ASKED_PATH:
-        shown["value"] = value
-    return shown
+def _shown_annotation(op: Operation) -> Operation:
+    path = op["path"]
+    if path == _ANNOTATIONS:
+        ours = {key: text for key, text in op["value"].items() if key != ASKED_KEY}
+        return {"op": op["op"], "path": path, "value": ours}
+    return {"op": op["op"], "path": path} if path == _ASKED_PATH else op
 
 
 def _beginning(request: Request, outcome: Outcome, context: DecisionContext) -> dict[str, Any]:

@@ -41,6 +41,7 @@ from webhook.binding.binding_server import BindingHandler
 from webhook.binding.unbound_pods_informer import UnboundPods
 from webhook.caller.callers import KnownCallers
 from webhook.caller.hook_paths import HookPaths
+from webhook.records.certificate_records import record_serving, recording
 from webhook.records.trail import AuditTrail, audit_trail
 from webhook.serve.admission import MOST, AdmissionApp, PodHandler
 from webhook.serve.certificates import (
@@ -114,7 +115,7 @@ async def run(options: WebhookOptions) -> None:
         start(events.run(), "events")
         live = ServingPair(client_ca=lambda: inventory.settings.review_client_ca)
         mutual = _keep_certificates(
-            live, options, client, inventory=inventory, events=events, start=start
+            live, options, client, inventory=inventory, events=events, trail=trail, start=start
         )
         callers = KnownCallers(paths=HookPaths(()), settings=lambda: inventory.settings)
         rest = routes(
@@ -236,11 +237,12 @@ def _keep_certificates(  # noqa: PLR0913 -- the parts of one whole
     *,
     inventory: Inventory,
     events: Recorder,
+    trail: AuditTrail,
     start: Start,
 ) -> ServingPair | None:
     """Keep the pair of *live* up to date; return what serves known callers only, if any."""
     secret = ApiSecret(client=client, namespace=options.namespace, name=SECRET)
-    announce = event_announcer(events, secret)
+    announce = recording(event_announcer(events, secret), trail.writer.write)
     read_pair: ReadPair
     if options.source is PairSource.FILES:
         directory = options.files or Path("/tls")
@@ -260,7 +262,13 @@ def _keep_certificates(  # noqa: PLR0913 -- the parts of one whole
         if mutual is not None and options.clients is None:
             start(client_certificate(client, options.namespace).run(), "client certificate")
     look = _once_settings_are_known(inventory, read_pair if mutual is None else mutual)
-    start(RefreshController(serving=live, read_pair=look, announce=announce).run(), "certificates")
+    refresh = RefreshController(
+        serving=live,
+        read_pair=look,
+        announce=announce,
+        note_loaded=lambda pair: record_serving(pair, trail.writer.write),
+    )
+    start(refresh.run(), "certificates")
     return None if mutual is None else mutual.serving
 
 

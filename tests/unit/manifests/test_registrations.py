@@ -69,6 +69,7 @@ def test_whoever_applies_a_workload_waits_briefly_and_leaves_no_trace() -> None:
         ("apps", "deployments"),
         ("apps", "statefulsets"),
         ("apps", "daemonsets"),
+        ("apps", "replicasets"),  # by which a pod leads on to its Deployment
         ("batch", "jobs"),
         ("batch", "cronjobs"),
         ("batch.volcano.sh", "jobs"),
