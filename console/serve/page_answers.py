@@ -10,6 +10,8 @@ import structlog
 from starlette.requests import Request
 
 from console.cluster.snapshot import ClusterView
+from console.explain.fit import Fit, fit_of
+from console.explain.pod_amounts import imagined_pod
 from console.explain.why import PodFacts, PodWhy, why
 from console.pages.audit.decision import DecisionFacts, decision_page
 from console.pages.audit.decisions import decisions_page
@@ -23,6 +25,7 @@ from console.pages.audit.search import PERIODS, decision_search
 from console.pages.audit.settings import settings_page
 from console.pages.audit.waiting import waiting_page
 from console.pages.fleet import usage
+from console.pages.fleet.fit import decided_request
 from console.pages.fleet.nodes import hidden_nodes
 from console.pages.fleet.usage import IdleSlice, Series
 from console.pages.parts.blocks import PageBlock, PageNote, PageQuestion, PageView
@@ -44,6 +47,7 @@ Answer = Callable[[PageServices, PageQuestion, Request], Awaitable[PageView]]
 REFUSALS: Final = 10  # on the first page
 MOST_IDLE: Final = 50  # whose persons are looked for
 PROMETHEUS_SECONDS: Final = 5.0
+_UNSERVED: Final = (PodOutcome.REFUSED, PodOutcome.WAITING)
 _log = structlog.get_logger(__name__)
 
 
@@ -95,15 +99,25 @@ async def decision(services: PageServices, question: PageQuestion, request: Requ
         raise ProblemError(HTTPStatus.NOT_FOUND, text)
     life = await asyncio.to_thread(services.store.life, scope, row)
     pod_why = await asyncio.to_thread(_pod_why, services, question, row.pod_uid)
+    today = None
+    if row.state in _UNSERVED and (site := services.cluster()) is not None:
+        today = await asyncio.to_thread(_fit_today, row, site)
     replayed = await asyncio.to_thread(_replayed, services, question, life)
     facts = DecisionFacts(
         row=row,
         life=life,
         why=pod_why,
+        today=today,
         limited=not scope.cluster,
         replay=replay_block(replayed),
     )
     return decision_page(question, facts)
+
+
+def _fit_today(row: DecisionRow, site: ClusterView) -> Fit | None:
+    """Return what the request of a decision would get now; ``None`` where it asks for no GPU."""
+    request = decided_request(row)
+    return None if request is None else fit_of(request, imagined_pod(row.namespace), site)
 
 
 def _replayed(

@@ -36,13 +36,18 @@ def identity(text: str) -> str:
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:32]
 
 
+OF_AGENTS: Final = frozenset(
+    {"allocated", "started", "start-refused", "violation", "evicted", "health", "reconfigured"}
+)
+
+
 def record(kind: str, minutes: float, **fields: object) -> StoredRecord:
     """Build a record of *kind* as a webhook or an agent sends it."""
-    agent = kind in ("allocated", "started", "start-refused", "violation", "evicted", "health")
+    agent = kind in OF_AGENTS
     content = {
         "kind": kind,
         "at": time(minutes),
-        "component": "agent" if agent or kind == "reconfigured" else "webhook",
+        "component": "agent" if agent else "webhook",
         **fields,
     }
     content["id"] = identity(repr(content))
@@ -269,6 +274,17 @@ def typical_records() -> list[StoredRecord]:
             user="bob@example.org",
             mode="hami-core",
             mode_source="named",
+        ),
+        record(
+            "waiting",
+            21.9,
+            namespace="team-a",
+            pod="tune-9",
+            pod_uid="tune-9",
+            digest="w3w3w3w3w3",
+            state="begun",
+            reason="GpuMemoryShort",
+            text="short by 10640 MiB on the closest of 2 GPUs; try at most 4360 MiB",
         ),
         record("certificate", 900, text="serving certificate renewed", not_after=time(-9000)),
     ]

@@ -103,7 +103,7 @@ class FakeRecordStore:
         recent = [row for row in rows if row.last >= since]
         waiting = [row for row in rows if row.state is PodOutcome.WAITING]
         reasons = Counter(row.waiting_reason for row in waiting)
-        records = self._records(scope, RecordFilter())
+        records = sorted(self._records(scope, RecordFilter()), key=lambda one: one.record.at)
         return OverviewRow(
             verdicts=dict(Counter(row.verdict for row in recent)),
             refusals=dict(Counter(row.reason for row in recent if row.verdict == "refused")),

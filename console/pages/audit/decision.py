@@ -11,9 +11,9 @@ from allocator.audit.record import AdmissionRecord, AdmissionVerdict, ChangePart
 from allocator.report.terminal_lines import Tone
 from console.explain import why_text
 from console.explain.fit import Fit
-from console.explain.fit import lines as fit_lines
 from console.explain.why import PodWhy
 from console.get.listing import API_VERSION
+from console.pages.fleet.fit import answer_lines
 from console.pages.parts.blocks import (
     FactList,
     PageBlock,
@@ -39,6 +39,11 @@ from console.pages.parts.words import (
 )
 from console.records.rows import DecisionRow, StoredRecord
 
+_SOURCES: Final = {
+    "named": "the pod named this mode",
+    "only": "no other mode could serve it",
+    "best": "the best of those that can serve it",
+}
 _UNRECORDED: Final = "no record says so"
 MOST_LIFE: Final = 500  # records that a store returns of one pod
 _LONGEST_VALUE: Final = 2000  # characters of a value in the table of changes
@@ -135,7 +140,6 @@ def _who(question: PageQuestion, facts: DecisionFacts) -> FactList:
     if row.owner is not None:
         owner = plain(f"{row.owner.kind} {row.owner.name}")
     why_hidden = "" if people else PEOPLE_HIDDEN
-    repeated = f"{row.times:,} times" if row.times > 1 else ""
     node = unknown("it is bound to no node, or no record says so")
     if row.node:
         node = code(row.node, href="" if facts.limited else node_address(row.node))
@@ -154,17 +158,22 @@ def _who(question: PageQuestion, facts: DecisionFacts) -> FactList:
             ("Owner", (owner,)),
             ("Requested by", (_requester(facts, people=people),)),
             ("Submitted by", (plain(row.user if people else "", why=why_hidden or NOBODY_KNOWN),)),
-            ("First decided", (at(row.first, question.now),)),
-            (
-                "Last decided",
-                (replace(at(row.last, question.now)), plain(repeated))
-                if repeated
-                else (at(row.last, question.now),),
-            ),
+            *_times(question, row),
             ("Node", (node,)),
             ("Became", (state_cell(row),)),
         ),
     )
+
+
+def _times(
+    question: PageQuestion, row: DecisionRow
+) -> tuple[tuple[str, tuple[TableCell, ...]], ...]:
+    """Return when it was decided, and how often where that is more than once."""
+    first = at(row.first, question.now)
+    if row.times <= 1:
+        return (("Decided", (first,)),)
+    last = at(row.last, question.now)
+    return ("First decided", (first,)), (f"Last of {row.times:,}", (last,))
 
 
 def _requester(facts: DecisionFacts, *, people: bool) -> TableCell:
@@ -200,7 +209,11 @@ def _asked_given(
         for device in part.devices
     ] or [unknown("nothing was given, or no record says so")]
     wishes = () if decided is None else tuple(filter(None, decided.constraints))
-    mode = code(row.mode, note=f"{row.mode_source}" if row.mode else "", why="no mode was chosen")
+    mode = code(
+        row.mode,
+        note=_SOURCES.get(row.mode_source, row.mode_source) if row.mode else "",
+        why="no mode was chosen",
+    )
     rows = [
         ("Asked", tuple(asked)),
         ("Vocabulary", (code(row.vocabulary, why=_UNRECORDED),)),
@@ -239,8 +252,8 @@ def _refusals(decided: AdmissionRecord) -> PageTable:
         rows=tuple(
             (
                 code(finding.reason, href=f"/reasons#{finding.reason}"),
-                plain(finding.text.partition("; ")[0]),
-                plain(finding.text.partition("; ")[2]),
+                plain(finding.text.rpartition("; ")[0] or finding.text),
+                plain(finding.text.rpartition("; ")[2] if "; " in finding.text else ""),
                 code(finding.field),
             )
             for finding in decided.findings
@@ -263,7 +276,8 @@ def _why(decided: AdmissionRecord | None) -> Iterator[PageBlock]:
         ("Snapshot", (code(decided.snapshot, why=_UNRECORDED),)),
         ("Version", (code(decided.version, why=_UNRECORDED),)),
     ]
-    yield FactList(title="Why", name="why", rows=tuple(rows))
+    title = "Why" if decided.mode else "What it was decided with"
+    yield FactList(title=title, name="why", rows=tuple(rows))
     if decided.mode_source == "best":
         yield PageNote(
             text="No mode was named, so both were compared. The setting prefer, of the cluster or"
@@ -281,12 +295,7 @@ def _cost(decided: AdmissionRecord, mode: str) -> TableCell:
 
 
 def _rule(decided: AdmissionRecord) -> str:
-    sources = {
-        "named": "the pod named this mode",
-        "only": "no other mode could serve it",
-        "best": "the best of those that can serve it",
-    }
-    source = sources.get(decided.mode_source, decided.mode_source)
+    source = _SOURCES.get(decided.mode_source, decided.mode_source)
     return f"{source}: {decided.rule}" if decided.rule else source
 
 
@@ -330,9 +339,8 @@ def _what_it_takes(facts: DecisionFacts) -> Iterator[PageBlock]:
         return
     links = (("Fit with these values", link),) if link else ()
     if facts.today is not None:
-        yield facts_of(
-            "The same request on the GPUs of today", fit_lines(facts.today, ""), name="today"
-        )
+        lines = answer_lines(facts.today, limited=facts.limited)
+        yield facts_of("The same request on the GPUs of today", lines, name="today")
         yield PageNote(
             text="Nothing is reserved. Filters for models and GPUs are left out here."
             if _has_filters(facts)

@@ -110,7 +110,7 @@ def _form(period: str) -> PageForm:
     choices = tuple((name, text) for name, (text, _) in PERIODS.items() if name != "all")
     return PageForm(
         name="search",
-        title="Period",
+        title="Which period",
         action="/namespaces",
         fields=(FormField(name="since", label="Period", value=period, choices=choices),),
         submit="Show",

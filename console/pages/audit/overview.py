@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from allocator.report.terminal_lines import Tone
+from allocator.report.terminal_lines import Tone, counted
 from console.cluster.snapshot import ClusterView
 from console.pages.audit.decisions import decision_table
 from console.pages.audit.waiting import waiting_counts
@@ -68,10 +68,10 @@ def _attention(facts: OverviewFacts) -> FactList:
     row, rows = facts.row, list[tuple[str, tuple[TableCell, ...]]]()
     waiting = sum(count.pods for count in row.waiting)
     if waiting:
-        text = word(f"{waiting:,} pods wait for a GPU", Tone.WARN)
+        text = word(f"{counted(waiting, 'pod')} without a GPU", Tone.WARN)
         rows.append(("Waiting", (text, plain("who, and for what", href="/waiting"))))
     if row.violations:
-        text = word(f"{row.violations:,} violations of a limit", Tone.BAD)
+        text = word(f"{counted(row.violations, 'violation')} of a limit", Tone.BAD)
         rows.append(("Isolation", (text, plain("records", href="/records?kind=violation"))))
     for gpu in row.unhealthy[:20]:
         node = gpu.partition(" ")[0]
@@ -103,4 +103,4 @@ def _figures(question: PageQuestion, row: OverviewRow) -> FactList:
     rows.append(("Running now", (number(row.running),)))
     for component, last in row.last_record.items():
         rows.append((f"Last of {component}", (ago(last, question.now),)))
-    return FactList(title=f"The last {HOURS} hours", rows=tuple(rows))
+    return FactList(title=f"The last {HOURS} hours", rows=tuple(rows), short=True)

@@ -9,8 +9,6 @@ from allocator.audit.record import SettingsRecord
 from allocator.report.terminal_lines import Tone
 from console.pages.parts.blocks import (
     PageBlock,
-    PageHeading,
-    PageNote,
     PageQuestion,
     PageTable,
     PageView,
@@ -80,14 +78,12 @@ def _changes(records: Sequence[SettingsRecord]) -> Iterator[PageBlock]:
             one for one in islice(records, number + 1, None) if one.configmap == record.configmap
         )
         earlier = next(same, None)
-        yield PageHeading(title=record.content_digest, name=record.content_digest)
-        if earlier is None:
-            yield PageNote(text="No earlier version is on this page, so all of it is shown.")
+        digest = record.content_digest
         lines = compared_lines("" if earlier is None else earlier.text, record.text)
         yield TextBlock(
-            title="All of it" if earlier is None else "What changed",
+            title=f"All of {digest}" if earlier is None else f"What {digest} changed",
             lines=lines[:MOST_LINES],
-            label=f"Settings {record.content_digest}",
+            name=digest,
         )
 
 

@@ -4,9 +4,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from allocator.catalog.vocabularies import VOLCANO
+from allocator.model.decision import ModeSource
 from allocator.model.problem import Problem
-from allocator.model.request import Mode
-from allocator.model.units import WHOLE_GPU, CorePercent
+from allocator.model.request import (
+    MOST_CONTAINERS,
+    ContainerRequest,
+    Mode,
+    PodRequest,
+    Stage,
+)
+from allocator.model.units import WHOLE_GPU, CorePercent, MiB
 from allocator.model.untrusted import quote
 from allocator.report import feasibility_text
 from allocator.report.feasibility import OptionKind
@@ -23,10 +31,12 @@ from console.pages.parts.blocks import (
     PageView,
 )
 from console.pages.parts.lines import facts_of
+from console.records.rows import DecisionRow
 
 MOST_COUNT: Final = 64  # GPUs of one container
 _LONGEST_MODEL: Final = 64  # characters
 _MODES: Final = {"": None, "mig": Mode.MIG, "hami-core": Mode.HAMI_CORE}
+_STAGES: Final = {str(stage): stage for stage in Stage}
 _KEYS: Final = ("memory", "cores", "count", "mode", "model")
 _NOTE: Final = (
     "The answer is the one that admission and the bind would give on the GPUs as they are now."
@@ -121,11 +131,41 @@ def fit_page(
 
 def _results(answers: Sequence[Fit], *, limited: bool) -> Iterator[PageBlock]:
     for number, answer in enumerate(answers):
-        lines = _limited_lines(answer) if limited else fit_lines(answer, "")
+        lines = answer_lines(answer, limited=limited)
         title = "The answer" if len(answers) == 1 else f"Answer {number + 1} of {len(answers)}"
         yield facts_of(title, lines, name=f"answer-{number + 1}")
     if answers:
         yield PageNote(text=f"{_NOTE} {_LIMITED}" if limited else _NOTE)
+
+
+def answer_lines(answer: Fit, *, limited: bool) -> Iterator[Line]:
+    """Return an answer in words; a *limited* one names no nodes."""
+    return _limited_lines(answer) if limited else fit_lines(answer, "")
+
+
+def decided_request(row: DecisionRow) -> PodRequest | None:
+    """Return what a decision was about, without its filters; ``None`` where it asks for no GPU."""
+    if not row.asked:
+        return None
+    containers = tuple(
+        ContainerRequest(
+            name=part.name,
+            index=index,
+            stage=_STAGES.get(part.stage, Stage.APP),
+            count=part.count,
+            memory=None if part.memory_mib is None else MiB(part.memory_mib),
+            percent=part.memory_percent,
+            cores=CorePercent(part.cores_percent or 0),
+        )
+        for index, part in enumerate(row.asked[:MOST_CONTAINERS])
+    )
+    mode = _MODES.get(row.mode) if row.mode_source == ModeSource.NAMED else None
+    return PodRequest(
+        vocabulary=VOLCANO.name,
+        containers=containers,
+        mode=mode,
+        mode_key=None if mode is None else VOLCANO.mode_key,
+    )
 
 
 def _limited_lines(answer: Fit) -> Iterator[Line]:
@@ -158,7 +198,7 @@ def _amounts_form(form: FitForm) -> PageForm:
         title="In numbers",
         action="/fit",
         fields=(
-            field("memory", "Memory of each GPU", "MiB, such as 18000 or 18Gi; empty: all of it"),
+            field("memory", "Memory per GPU", "MiB, such as 18000 or 18Gi; empty: all of it"),
             field("cores", "Compute in percent", "0 to 100; empty: no limit"),
             field("count", "GPUs", "1 to 64"),
             FormField(

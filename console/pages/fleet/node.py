@@ -19,7 +19,7 @@ from console.pages.parts.blocks import (
     PageQuestion,
     PageView,
 )
-from console.pages.parts.cell import ago, code, mib, number, percent, plain, stamp, unknown, word
+from console.pages.parts.cell import ago, code, mib, number, plain, promised, stamp, unknown, word
 from console.pages.parts.life import life_line
 from console.pages.parts.visible import visible_names
 from console.records.rows import StoredRecord
@@ -86,11 +86,12 @@ def _summary(question: PageQuestion, row: NodeRow) -> FactList:
     created = "" if row.created is None else stamp(row.created)
     return FactList(
         title="Summary",
+        short=True,
         rows=(
             ("GPUs", (number(row.gpus),)),
             ("Healthy", (number(row.healthy),)),
             ("Memory", (mib(row.memory_mib),)),
-            ("Promised", (mib(row.promised_mib), percent(row.promised_mib, row.memory_mib))),
+            ("Promised", (promised(row.promised_mib, row.memory_mib),)),
             ("Largest that fits", (mib(row.fits_mib, why="nothing fits"),)),
             ("Driver", (code(row.driver, why="the agent reports none"),)),
             ("Inventory", (code(row.inventory, why="no agent reports one"),)),
@@ -104,7 +105,7 @@ def _gpu_facts(gpu: Gpu, row: GpuRow) -> FactList:
     links = ", ".join(row.links)
     rows = [
         ("UUID", (code(gpu.uuid),)),
-        ("Promised", (mib(gpu.memory_promised), percent(gpu.memory_promised, gpu.memory))),
+        ("Promised", (promised(gpu.memory_promised, gpu.memory),)),
         ("Memory", (mib(gpu.memory),)),
         ("Largest that fits", (mib(row.fits_mib, why="nothing fits"),)),
         ("Shares", (plain(f"{row.shares_taken} of {row.shares} taken"),)),
@@ -114,4 +115,4 @@ def _gpu_facts(gpu: Gpu, row: GpuRow) -> FactList:
     ]
     if row.reason:
         rows.insert(0, ("Out of service", (word(row.reason, Tone.BAD),)))
-    return FactList(title=f"GPU {gpu.index} in numbers", rows=tuple(rows))
+    return FactList(title="", rows=tuple(rows), short=True)

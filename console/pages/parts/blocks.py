@@ -65,6 +65,7 @@ class FactList:
     title: str
     rows: tuple[tuple[str, tuple[TableCell, ...]], ...]
     name: str = ""  # of the anchor
+    short: bool = False  # side by side where there is room
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +210,7 @@ class TextBlock:
     kind: ClassVar[str] = "text"
     title: str
     lines: tuple[tuple[str, str], ...]  # "", "old" or "new", and the line
-    label: str = ""
+    name: str = ""  # of the anchor
 
 
 PageBlock = (

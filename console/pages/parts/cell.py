@@ -77,6 +77,12 @@ def percent(part: float, whole: float) -> TableCell:
     return TableCell(text=f"{share} %", value=share)
 
 
+def promised(part: int, whole: int) -> TableCell:
+    """Return MiB of a whole, with their share."""
+    share = f" ({percent(part, whole).text})" if whole else ""
+    return TableCell(text=f"{part:,} MiB{share}", value=part)
+
+
 def hours(value: float) -> TableCell:
     """Return an amount times hours, with one decimal."""
     return TableCell(text=f"{value:,.1f}", value=round(value, 3))
