@@ -6,7 +6,6 @@ scheduler that binds, and time.
 """
 
 import base64
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -16,26 +15,23 @@ from typing import Any, Final
 
 import orjson
 
-from allocator.audit.record_source import content_id
-from allocator.cluster.configmaps import SETTINGS_NAME
+from allocator.cluster.configmaps import SETTINGS_NAME, text_digest
 from allocator.cluster.inventory import DemandLearner
+from allocator.cluster.objects import ConfigMap, decode_config_map
 from allocator.cluster.pods import Pods
 from allocator.config.device_config import DeviceConfig, configured_vocabularies
 from allocator.config.namespace_policy import namespace_policy
 from allocator.config.settings import Settings, settings_of
-from allocator.model.decision import Findings
 from allocator.model.gpu import Node, Snapshot
 from allocator.model.request import PodRequest
-from allocator.placement.choose import choose
 from allocator.placement.fleet import snapshot_of
-from allocator.request.admitted import admitted_request
-from allocator.request.parse import parse_request
 from allocator.request.pod_summary import pod_summary
 from demo.cluster import DemoCluster, PodKey
 from demo.objects import (
     SCHEDULER,
     Json,
     binding_object,
+    config_map_object,
     controller_account,
     creator,
     made_uid,
@@ -47,12 +43,12 @@ from demo.objects import (
     workload_object,
 )
 from demo.patches import patched
+from demo.scheduler import choice_for, unschedulable_pod
 from demo.story import PodMaker, Story, StoryWorkload, occurrences
 from demo.timeline import Timeline
 from demo.webhook_parts import DemoSurroundings, webhook_parts
 from webhook.admission.context import AdmissionContext
 from webhook.records.trail import audit_trail
-from webhook.review.binding_schema import live_pod
 from webhook.serve.admission import AdmissionView
 
 _POD: Final = {"group": "", "version": "v1", "kind": "Pod"}
@@ -65,6 +61,7 @@ _REPLICA_SET: Final = {"group": "apps", "version": "v1", "kind": "ReplicaSet"}
 FIRST_RETRY: Final = 5.0  # seconds until a controller tries a refused pod again; then doubled
 LONGEST_RETRY: Final = 1000.0  # seconds
 NODES_AGE: Final = timedelta(days=40)  # at the beginning of the day
+LOOK_EVERY: Final = 20.0  # seconds between two looks for pods that wait
 STARTS_AFTER: Final = 6.0  # seconds from the bind to the first process
 
 
@@ -102,10 +99,13 @@ class Day:
         self._bound: dict[PodKey, AskingPod] = {}
         self._tried: set[PodKey] = set()
         self._freed = False
+        self._looking = False
         self._learner = DemandLearner()
         self._versions = count(1)
         self._snapshot: Snapshot | None = None
         self._pods = Pods()
+        self._pods.update({})  # a list without pods
+        self._config_map: ConfigMap | None = None
         self._text = story.settings[0].text
         cluster = DemoCluster(nodes, created=rfc3339(self._time.begin - NODES_AGE))
         self.result = DayResult(cluster=cluster, settings=settings_of(self._text))
@@ -122,6 +122,7 @@ class Day:
                 trail=self._trail,
                 view=self._view,
                 digest=lambda: self._digest,
+                config_maps=self._config_maps,
                 learn=self._learn,
                 pods=self._pods,
                 timeline=self._time,
@@ -139,10 +140,14 @@ class Day:
         )
         return AdmissionView(context=context, settings_digest=self._digest, age=0.0)
 
+    def _config_maps(self) -> Mapping[str, ConfigMap]:
+        found = self._config_map
+        return {} if found is None else {found.name: found}
+
     @property
     def _digest(self) -> str:
         """Return the digest of the settings in force."""
-        return hashlib.sha256(self._text.encode()).hexdigest()[:10]
+        return text_digest(self._text)
 
     def _picture(self) -> Snapshot:
         """Return the cluster as the webhook's inventory would."""
@@ -170,14 +175,23 @@ class Day:
             for minute, one in occurrences(workload):
                 time.at(time.minute(minute), partial(self._create, one, minute))
         time.at(time.time(story.broken.at), self._break_gpu)
+        time.at(time.begin, self._look_for_waiting)
         await time.run()
         return self.result
+
+    async def _look_for_waiting(self) -> None:
+        """Have the leader's controller look for pods without a node, as long as there are some."""
+        await self._webhook.waiting.sweep()
+        self._looking = bool(self._waiting)
+        if self._looking:
+            self._time.after(LOOK_EVERY, self._look_for_waiting)
 
     async def _configure(self, text: str) -> None:
         """Bring *text* into force."""
         self._text, self.result.settings = text, settings_of(text)
-        fields = {"configmap": SETTINGS_NAME, "content_digest": self._digest, "text": text}
-        self._trail.writer.write("settings", fields, record_id=content_id("settings", self._digest))
+        document = config_map_object(SETTINGS_NAME, text, rfc3339(self._time.now()))
+        self._config_map = decode_config_map(orjson.dumps(document))
+        await self._webhook.settings.sweep()
 
     async def _break_gpu(self) -> None:
         """Report a GPU as broken; its pods are deleted, and their controllers make others."""
@@ -267,34 +281,21 @@ class Day:
             kind = pod.workload.namespace, pod.workload.name
             if kind in failed or (pod.key in self._tried and not self._freed):
                 continue
-            node = self._node_for(pod)
-            if node is None:
-                failed.add(kind)
-                if pod.key not in self._tried:
-                    await self._bind(pod, self._any_node(pod))
-                self._tried.add(pod.key)
-            else:
-                await self._bind(pod, node)
+            document = self.result.cluster.pods[pod.key]
+            choice = choice_for(document, self._view(pod.key[0]).context)
+            if choice.assignment is not None:
+                await self._bind(pod, choice.assignment.node)
+                continue
+            failed.add(kind)
+            if pod.key not in self._tried:
+                await self._bind(pod, self._any_node(pod))
+                nodes = len(self.result.cluster.nodes)
+                self._store(pod.key, unschedulable_pod(document, choice, nodes))
+            self._tried.add(pod.key)
         self._freed = False
-
-    def _node_for(self, pod: AskingPod) -> str | None:
-        """Return the node that the extender would rate best, ``None`` where none takes the pod."""
-        context = self._view(pod.key[0]).context
-        live = live_pod(orjson.dumps(self.result.cluster.pods[pod.key])).pod
-        annotations = live.metadata.annotations or {}
-        request = parse_request(
-            containers=live.spec.containers,
-            init_containers=live.spec.init_containers or (),
-            annotations=annotations,
-            vocabularies=context.vocabularies,
-        )
-        if request is None or isinstance(request, Findings):
-            return None
-        admitted = admitted_request(annotations, request, context.vocabularies)
-        choice = choose(
-            context.snapshot, admitted.request, mode=admitted.mode, policy=context.policy
-        )
-        return None if choice.assignment is None else choice.assignment.node
+        if self._waiting and not self._looking:
+            self._looking = True
+            self._time.after(LOOK_EVERY, self._look_for_waiting)
 
     def _any_node(self, pod: AskingPod) -> str:
         names = sorted(self.result.cluster.nodes)

@@ -165,3 +165,24 @@ def binding_object(pod: Json, node: str) -> Json:
         "metadata": {key: metadata[key] for key in ("name", "namespace", "uid")},
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     }
+
+
+def config_map_object(name: str, text: str, at: str) -> Json:
+    """Return the ConfigMap with our settings, changed at the time *at* by a pipeline."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": name,
+            "namespace": "vgpu-admission-system",
+            "managedFields": [
+                {
+                    "manager": "argocd-controller",
+                    "operation": "Apply",
+                    "time": at,
+                    "fieldsV1": {"f:data": {"f:settings.yaml": {}}},
+                }
+            ],
+        },
+        "data": {"settings.yaml": text},
+    }

@@ -3,16 +3,19 @@
 They are the real ones. What differs is what surrounds them: objects, time and where records go.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from allocator.cluster.objects import ConfigMap
 from allocator.cluster.pods import Pods
 from allocator.controllers.reclaim import ReclaimController
 from allocator.model.request import PodRequest
 from demo.cluster import DemoCluster
 from demo.timeline import Timeline
 from webhook.binding.binding_server import BindingHandler
+from webhook.records.settings_controller import SettingsRecordController
 from webhook.records.trail import AuditTrail
+from webhook.records.waiting_controller import WaitingController
 from webhook.serve.admission import AdmissionView, PodHandler
 from webhook.serve.metrics import WebhookMetrics
 from webhook.workload.workload_server import WorkloadHandler
@@ -23,13 +26,15 @@ class DemoSurroundings:
     """What the parts work with.
 
     ``view`` returns what decisions in a namespace rest on, ``digest`` that of the settings in
-    force. ``learn`` takes a pod's uid, its request, and whether its node was full.
+    force, which are among ``config_maps``. ``learn`` takes a pod's uid, its request, and whether
+    its node was full.
     """
 
     cluster: DemoCluster
     trail: AuditTrail
     view: Callable[[str], AdmissionView]
     digest: Callable[[], str]
+    config_maps: Callable[[], Mapping[str, ConfigMap]]
     learn: Callable[[str, PodRequest, bool], None]
     pods: Pods
     timeline: Timeline
@@ -37,12 +42,14 @@ class DemoSurroundings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookParts:
-    """What answers reviews, and what removes entries of pods that are over."""
+    """What answers reviews, and the leader's controllers that are part of the day."""
 
     reviewer: PodHandler
     binder: BindingHandler
     workloads: WorkloadHandler
     reclaimer: ReclaimController
+    settings: SettingsRecordController
+    waiting: WaitingController
 
 
 def webhook_parts(around: DemoSurroundings) -> WebhookParts:
@@ -82,5 +89,15 @@ def webhook_parts(around: DemoSurroundings) -> WebhookParts:
             agents_serve=lambda: True,
             clock=timeline.clock,
             write_record=trail.writer.write,
+        ),
+        settings=SettingsRecordController(
+            config_maps=around.config_maps, write_record=trail.writer.write
+        ),
+        waiting=WaitingController(
+            calls=around.cluster,
+            pods=around.pods,
+            vocabularies=lambda: tuple(around.view("").context.vocabularies),
+            write_record=trail.writer.write,
+            clock=timeline.clock,
         ),
     )

@@ -1,7 +1,6 @@
 """The demo command: the real webhook on loopback over a fleet file, and pods sent through it."""
 
 import asyncio
-import hashlib
 import secrets
 import signal
 import tempfile
@@ -22,6 +21,7 @@ from allocator.catalog.boards import bare_name
 from allocator.cli.files import Streams, UnusableError, display_name, pods_of, read
 from allocator.cli.http_server import Listen
 from allocator.cli.terminal import show
+from allocator.cluster.configmaps import text_digest
 from allocator.config.fleet_file import MAX_FLEET
 from allocator.config.manifest import ManifestPod
 from allocator.config.settings import settings_of
@@ -198,7 +198,7 @@ def _certificates(listen: Listen) -> tuple[bytes, ServingPair]:
 
 def _application(context: AdmissionContext, journal: RecordSink, live: ServingPair) -> AdmissionApp:
     metrics = WebhookMetrics(version=version())
-    digest = hashlib.sha256(SETTINGS_TEXT.encode()).hexdigest()[:10]
+    digest = text_digest(SETTINGS_TEXT)
     trail = audit_trail(
         journal,
         instance=INSTANCE,
