@@ -14,9 +14,9 @@ from agent.mig.progress import Outcome
 from agent.monitor.violation import LocalPod, ObservedUse, Violation
 from agent.serve.node_events import without_numbers
 from agent.share import Owner, Share
-from allocator.audit.given_fields import device_fields
 from allocator.audit.record_source import content_id
 from allocator.model.untrusted import LONGEST_NAME, escaped, inert
+from allocator.replay.decision_fields import device_fields
 from kube.clock import SYSTEM, Clock
 
 LONGEST_TEXT: Final = 1024  # characters
