@@ -13,7 +13,9 @@ from allocator.report.document_text import document_text
 from console.get.table import csv_line, sort_key, table
 
 API_VERSION: Final = "vgpu-admission.io/v1alpha1"
-AGE: Final = "AGE"  # the one column that is sorted by time, not by the text of its cells
+AGE: Final = "AGE"
+LAST: Final = "LAST"
+_TIMES: Final = (AGE, LAST)  # columns that are sorted by time, not by the text of their cells
 
 
 class OutputFormat(StrEnum):
@@ -45,7 +47,7 @@ def in_order(listing: Listing, column: str) -> Listing:
     if column not in columns:
         return listing
     keys: Sequence[Any]
-    if column == AGE:
+    if column in _TIMES:
         keys = [(time is None, -time.timestamp() if time else 0) for time in listing.created]
     else:
         place = columns.index(column)
@@ -84,10 +86,10 @@ def _csv_lines(listing: Listing, *, headed: bool) -> Iterator[str]:
         yield csv_line(names)
     for row in listing.rows:
         values = msgspec.to_builtins(row)
-        yield csv_line([_value(values[name]) for name in names])
+        yield csv_line([csv_value(values[name]) for name in names])
 
 
-def _value(value: object) -> str:
+def csv_value(value: object) -> str:
     """Return a value as text: ``None`` as "", anything that is no text as JSON.
 
     Text that a spreadsheet would take for a formula begins with an apostrophe.

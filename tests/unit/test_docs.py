@@ -36,7 +36,17 @@ from webhook.serve.metrics import WebhookMetrics
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted(DOCS.glob("*.md"))]
-PACKAGES = ("agent", "allocator", "benchmarks", "certs", "console", "kube", "manifests", "webhook")
+PACKAGES = (
+    "agent",
+    "allocator",
+    "benchmarks",
+    "certs",
+    "console",
+    "demo",
+    "kube",
+    "manifests",
+    "webhook",
+)
 CITED = re.compile(r"[\w./-]+\.md\b")
 
 
@@ -193,7 +203,7 @@ def test_every_event_has_a_row() -> None:
     words = set(re.findall(r'"((?:Certificate|Gpu|Mig|Vgpu)[A-Z][A-Za-z]+)"', text))
     page = (DOCS / "observability.md").read_text()
 
-    kinds = {"GpuList"}  # of documents
+    kinds = {"GpuList", "GpuUseList"}  # of documents
     events = words - kinds - ({*map(str, Reason)} - {"GpuUnhealthy"})
     rows = re.findall(r"(?m)^\| `([A-Z]\w+)` \| (?:Normal|Warning) \|", page)
     assert sorted(rows) == sorted(events)

@@ -1,0 +1,372 @@
+"""The page of one decision: who asked, what was given and why, what became of it, what helps."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+from allocator.audit.record import AdmissionRecord, AdmissionVerdict, ChangePart, WorkloadRecord
+from allocator.report.terminal_lines import Tone
+from console.explain import why_text
+from console.explain.fit import Fit
+from console.explain.why import PodWhy
+from console.get.listing import API_VERSION
+from console.pages.fleet.fit import answer_lines
+from console.pages.parts.blocks import (
+    FactList,
+    PageBlock,
+    PageNote,
+    PageQuestion,
+    PageTable,
+    PageView,
+    TableColumn,
+)
+from console.pages.parts.cell import TableCell, at, code, plain, unknown, word
+from console.pages.parts.life import life_line, started_after
+from console.pages.parts.lines import facts_of
+from console.pages.parts.links import address, node_address
+from console.pages.parts.words import (
+    NOBODY_KNOWN,
+    PEOPLE_HIDDEN,
+    asked_memory,
+    asked_text,
+    device_text,
+    given_memory,
+    state_cell,
+    verdict_cell,
+)
+from console.records.rows import DecisionRow, StoredRecord
+
+_SOURCES: Final = {
+    "named": "the pod named this mode",
+    "only": "no other mode could serve it",
+    "best": "the best of those that can serve it",
+}
+_UNRECORDED: Final = "no record says so"
+MOST_LIFE: Final = 500  # records that a store returns of one pod
+_LONGEST_VALUE: Final = 2000  # characters of a value in the table of changes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayView:
+    """What deciding again on the stored inputs gives, made by whoever replays."""
+
+    blocks: tuple[PageBlock, ...]
+    document: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionFacts:
+    """What a page of a decision is made from."""
+
+    row: DecisionRow
+    life: Sequence[StoredRecord]
+    why: PodWhy | None = None  # of the pod, where it exists
+    today: Fit | None = None  # the same request on the GPUs as they are now
+    limited: bool = False  # the viewer may not see nodes
+    replay: ReplayView | None = None
+
+
+def decision_page(question: PageQuestion, facts: DecisionFacts) -> PageView:
+    """Return the page of a decision."""
+    row = facts.row
+    name = f"{row.namespace}/{row.pod}"
+    return PageView(
+        title=f"{row.verdict} {name}",
+        heading=f"Decision {row.digest or 'without a digest'}",
+        word=replace(verdict_cell(row.verdict), text=row.verdict.upper()),
+        blocks=tuple(_blocks(question, facts)),
+        document=decision_document(question, facts),
+        as_of=question.now,
+    )
+
+
+def decision_document(question: PageQuestion, facts: DecisionFacts) -> dict[str, Any]:
+    """Return a decision with all its records as JSON; people are left out as on the page."""
+    people = question.viewer.scope.people
+    row = msgspec.to_builtins(facts.row)
+    records = [public_record(stored, people=people) for stored in facts.life]
+    if not people:
+        row |= {"user": "", "requester": ""}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Decision",
+        "decision": row,
+        "records": records,
+        "replay": None if facts.replay is None else facts.replay.document,
+    }
+
+
+_PERSONAL: Final = frozenset(("user", "groups", "author", "caller"))
+
+
+def public_record(stored: StoredRecord, *, people: bool) -> dict[str, Any]:
+    """Return a record and its sender as JSON; names of *people* are left out where need be."""
+    record = msgspec.to_builtins(stored.record)
+    if people:
+        return {"record": record, "sender": stored.sender}
+    kept = {key: value for key, value in record.items() if key not in _PERSONAL}
+    return {"record": kept, "sender": None}
+
+
+def _blocks(question: PageQuestion, facts: DecisionFacts) -> Iterator[PageBlock]:
+    decided = admission_of(facts.life)
+    yield _who(question, facts)
+    yield _asked_given(question, facts.row, decided)
+    if decided is not None and decided.findings:
+        yield _refusals(decided)
+    yield from _why(decided)
+    if decided is not None and decided.changes:
+        yield _changes(decided)
+    yield from _what_it_takes(facts)
+    yield life_line(facts.life, question.now, people=question.viewer.scope.people, most=MOST_LIFE)
+    if facts.replay is not None:
+        yield from facts.replay.blocks
+
+
+def admission_of(life: Sequence[StoredRecord]) -> AdmissionRecord | None:
+    """Return the record of the decision: the last that changed or refused the pod."""
+    records = [stored.record for stored in life]
+    admissions = [one for one in records if isinstance(one, AdmissionRecord)]
+    telling = [one for one in admissions if one.findings or one.changes or one.mode]
+    return next(reversed(telling or admissions), None)
+
+
+def _who(question: PageQuestion, facts: DecisionFacts) -> FactList:
+    row, people = facts.row, question.viewer.scope.people
+    owner = unknown("the pod has no owner, or no record names it")
+    if row.owner is not None:
+        owner = plain(f"{row.owner.kind} {row.owner.name}")
+    why_hidden = "" if people else PEOPLE_HIDDEN
+    node = unknown("it is bound to no node, or no record says so")
+    if row.node:
+        node = code(row.node, href="" if facts.limited else node_address(row.node))
+    return FactList(
+        title="Who and when",
+        rows=(
+            (
+                "Pod",
+                (
+                    code(
+                        f"{row.namespace}/{row.pod}",
+                        note=f"uid {row.pod_uid}" if row.pod_uid else "",
+                    ),
+                ),
+            ),
+            ("Owner", (owner,)),
+            ("Requested by", (_requester(facts, people=people),)),
+            ("Submitted by", (plain(row.user if people else "", why=why_hidden or NOBODY_KNOWN),)),
+            *_times(question, row),
+            ("Node", (node,)),
+            ("Became", (state_cell(row),)),
+        ),
+    )
+
+
+def _times(
+    question: PageQuestion, row: DecisionRow
+) -> tuple[tuple[str, tuple[TableCell, ...]], ...]:
+    """Return when it was decided, and how often where that is more than once."""
+    first = at(row.first, question.now)
+    if row.times <= 1:
+        return (("Decided", (first,)),)
+    last = at(row.last, question.now)
+    return ("First decided", (first,)), (f"Last of {row.times:,}", (last,))
+
+
+def _requester(facts: DecisionFacts, *, people: bool) -> TableCell:
+    row = facts.row
+    if not people:
+        return unknown(PEOPLE_HIDDEN)
+    how = ""
+    workloads = [s.record for s in facts.life if isinstance(s.record, WorkloadRecord)]
+    if row.requester_source == "workload" and workloads:
+        last = workloads[-1]
+        verb = "created" if last.operation == "CREATE" else "changed"
+        how = f"{verb} {last.object.kind} {last.object.name} at {last.at}"
+    elif row.requester_source == "direct":
+        how = "created the pod"
+    return plain(row.requester, note=how if row.requester else "", why=NOBODY_KNOWN)
+
+
+def _asked_given(
+    question: PageQuestion, row: DecisionRow, decided: AdmissionRecord | None
+) -> FactList:
+    asked = [
+        plain(
+            f"{part.name}: {asked_text((part,))}",
+            note="" if part.stage in ("main", "app") else part.stage,
+        )
+        for part in row.asked
+    ] or [unknown("it asks for no GPU, or in a way that could not be read")]
+    given = [
+        TableCell(
+            text=f"{part.name}: {device_text(device)}", note=f"on {device.instance or device.gpu}"
+        )
+        for part in row.given
+        for device in part.devices
+    ] or [unknown("nothing was given, or no record says so")]
+    wishes = () if decided is None else tuple(filter(None, decided.constraints))
+    mode = code(
+        row.mode,
+        note=_SOURCES.get(row.mode_source, row.mode_source) if row.mode else "",
+        why="no mode was chosen",
+    )
+    rows = [
+        ("Asked", tuple(asked)),
+        ("Vocabulary", (code(row.vocabulary, why=_UNRECORDED),)),
+        ("Given", tuple(given)),
+        ("Mode", (mode,)),
+    ]
+    if wishes:
+        rows.insert(1, ("Only on", tuple(code(wish) for wish in wishes)))
+    if difference := _difference(row):
+        rows.append(("Difference", (plain(difference),)))
+    if started := started_after(row.first, row.started_at):
+        rows.append(("Started", (plain(started, note=at(row.started_at, question.now).text),)))
+    return FactList(title="Asked and given", rows=tuple(rows))
+
+
+def _difference(row: DecisionRow) -> str:
+    """Return how much more memory was given than asked for; empty where that is unknown."""
+    asked, given = asked_memory(row.asked), given_memory(row.given)
+    if asked is None or given is None:
+        return ""
+    if given == asked:
+        return "as much memory as asked"
+    return f"{abs(given - asked):,} MiB {'more' if given > asked else 'less'} than asked"
+
+
+def _refusals(decided: AdmissionRecord) -> PageTable:
+    return PageTable(
+        name="refusals",
+        caption="Why it was refused, and what it would take",
+        columns=(
+            TableColumn(key="reason", title="Reason"),
+            TableColumn(key="text", title="What is wrong"),
+            TableColumn(key="remedy", title="What it would take"),
+            TableColumn(key="field", title="Field"),
+        ),
+        rows=tuple(
+            (
+                code(finding.reason, href=f"/reasons#{finding.reason}"),
+                plain(finding.text.rpartition("; ")[0] or finding.text),
+                plain(finding.text.rpartition("; ")[2] if "; " in finding.text else ""),
+                code(finding.field),
+            )
+            for finding in decided.findings
+        ),
+    )
+
+
+def _why(decided: AdmissionRecord | None) -> Iterator[PageBlock]:
+    if decided is None:
+        yield PageNote(title="Why", text="The record of the decision is not stored any more.")
+        return
+    rows: list[tuple[str, tuple[TableCell, ...]]] = []
+    if decided.mode:
+        rows.append(("Rule", (plain(_rule(decided)),)))
+    rows += [(mode, (_cost(decided, mode),)) for mode in decided.costs_per_mille]
+    rows += [("Warned", (word(warning, Tone.WARN),)) for warning in decided.warnings]
+    settings = f"/settings#{decided.settings}" if decided.settings else ""
+    rows += [
+        ("Settings", (code(decided.settings, href=settings, why=_UNRECORDED),)),
+        ("Snapshot", (code(decided.snapshot, why=_UNRECORDED),)),
+        ("Version", (code(decided.version, why=_UNRECORDED),)),
+    ]
+    title = "Why" if decided.mode else "What it was decided with"
+    yield FactList(title=title, name="why", rows=tuple(rows))
+    if decided.mode_source == "best":
+        yield PageNote(
+            text="No mode was named, so both were compared. The setting prefer, of the cluster or"
+            " of a namespace, would decide otherwise."
+        )
+
+
+def _cost(decided: AdmissionRecord, mode: str) -> TableCell:
+    """Return what a mode would withhold, in words."""
+    share = decided.costs_per_mille[mode] / 10
+    text = f"would withhold {share:,.1f} % of a GPU from others"
+    if mode == decided.mode:
+        return word(text, Tone.GOOD, note="chosen")
+    return plain(text)
+
+
+def _rule(decided: AdmissionRecord) -> str:
+    source = _SOURCES.get(decided.mode_source, decided.mode_source)
+    return f"{source}: {decided.rule}" if decided.rule else source
+
+
+def _changes(decided: AdmissionRecord) -> PageTable:
+    return PageTable(
+        name="changes",
+        caption="What was changed in the pod",
+        columns=(
+            TableColumn(key="path", title="Field"),
+            TableColumn(key="was", title="Was"),
+            TableColumn(key="now", title="Is now"),
+        ),
+        rows=tuple(map(_change, decided.changes)),
+        note="What a tenant wrote is not part of a record: what was there before is shown as"
+        " present or absent.",
+    )
+
+
+def _change(change: ChangePart) -> tuple[TableCell, ...]:
+    absent, hidden = unknown("absent"), TableCell(text="(as the pod had it)")
+    before = absent if change.op == "add" else hidden
+    if change.op == "remove":
+        after = unknown("removed")
+    elif change.value is msgspec.UNSET:
+        after = TableCell(text="(not only ours, so not recorded)")
+    else:
+        text = (
+            change.value if isinstance(change.value, str) else orjson.dumps(change.value).decode()
+        )
+        after = replace(code(text[:_LONGEST_VALUE] or '""'), value=change.value)
+    return code(change.path), before, after
+
+
+def _what_it_takes(facts: DecisionFacts) -> Iterator[PageBlock]:
+    """Yield what a pod without a GPU would need, and what its request would get today."""
+    row = facts.row
+    if facts.why is not None:
+        yield facts_of("The pod now", why_text.lines(facts.why), name="now")
+    link = fit_address(row)
+    if row.verdict == AdmissionVerdict.UNTOUCHED and not row.asked:
+        return
+    links = (("Fit with these values", link),) if link else ()
+    if facts.today is not None:
+        lines = answer_lines(facts.today, limited=facts.limited)
+        yield facts_of("The same request on the GPUs of today", lines, name="today")
+        yield PageNote(
+            text="Nothing is reserved. Filters for models and GPUs are left out here."
+            if _has_filters(facts)
+            else "Nothing is reserved.",
+            links=links,
+        )
+    elif links:
+        yield PageNote(text="Whether such a pod would fit now:", links=links)
+
+
+def _has_filters(facts: DecisionFacts) -> bool:
+    decided = admission_of(facts.life)
+    return decided is not None and any(decided.constraints)
+
+
+def fit_address(row: DecisionRow) -> str:
+    """Return the address of Fit with the values of a request; empty where it has no such form."""
+    if len(row.asked) != 1 or row.asked[0].memory_percent is not None:
+        return ""
+    part = row.asked[0]
+    return address(
+        "/fit",
+        {
+            "memory": "" if part.memory_mib is None else str(part.memory_mib),
+            "cores": str(part.cores_percent or ""),
+            "count": str(part.count),
+            "ns": row.namespace,
+        },
+    )

@@ -1,0 +1,180 @@
+"""The page of decisions: what admission did, with facets and a search box."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from console.pages.audit.search import FIELDS, PERIODS, DecisionSearch
+from console.pages.parts.blocks import (
+    FacetList,
+    FormField,
+    PageBlock,
+    PageFacet,
+    PageForm,
+    PageNote,
+    PageQuestion,
+    PageTable,
+    PageView,
+    TableColumn,
+)
+from console.pages.parts.cell import TableCell, ago, code, number, plain
+from console.pages.parts.links import address, decision_address
+from console.pages.parts.words import (
+    asked_text,
+    given_text,
+    requester_cell,
+    state_cell,
+    verdict_cell,
+)
+from console.records.rows import DecisionRow, RowPage
+
+COLUMNS: Final = (
+    TableColumn(key="pod", title="Pod"),
+    TableColumn(key="decided", title="Decided"),
+    TableColumn(key="times", title="Times", numeric=True),
+    TableColumn(key="verdict", title="Verdict"),
+    TableColumn(key="requester", title="Requested by"),
+    TableColumn(key="asked", title="Asked"),
+    TableColumn(key="given", title="Given"),
+    TableColumn(key="mode", title="Mode"),
+    TableColumn(key="reason", title="Reason"),
+    TableColumn(key="outcome", title="Became"),
+    TableColumn(key="node", title="Node"),
+    TableColumn(key="digest", title="Decision"),
+)
+_FACETS: Final[Mapping[str, tuple[str, str]]] = {
+    "verdict": ("verdict", "Verdict"),
+    "reason": ("reason", "Reason"),
+    "mode": ("mode", "Mode"),
+    "namespace": ("ns", "Namespace"),
+    "requester": ("by", "Requested by"),
+}
+_EMPTY: Final = (
+    "No decision matches. A decision is made when a pod is created in a namespace that the webhook"
+    " serves; label one, and create a pod that asks for a GPU."
+)
+_COMMAND: Final = "kubectl label namespace team-a vgpu-admission.io/inject=enabled"
+
+
+def decisions_page(
+    question: PageQuestion,
+    search: DecisionSearch,
+    page: RowPage[DecisionRow],
+    *,
+    facets: Mapping[str, Mapping[str, int]],
+) -> PageView:
+    """Return the page of decisions."""
+    return PageView(
+        title="Decisions",
+        heading="Decisions",
+        blocks=tuple(_blocks(question, search, page, facets=facets)),
+        as_of=question.now,
+    )
+
+
+def _blocks(
+    question: PageQuestion,
+    search: DecisionSearch,
+    page: RowPage[DecisionRow],
+    *,
+    facets: Mapping[str, Mapping[str, int]],
+) -> Iterator[PageBlock]:
+    yield _form(search)
+    for problem in search.problems:
+        yield PageNote(text=problem, title="Not understood")
+    yield _facets(search, facets, people=question.viewer.scope.people)
+    yield decision_table(question, page, more=_address(search, after=page.after))
+
+
+def decision_table(
+    question: PageQuestion,
+    page: RowPage[DecisionRow],
+    *,
+    more: str = "",
+    caption: str = "Decisions, the latest first",
+) -> PageTable:
+    """Return decisions as a table; *more* is the address of the next page, if there is one."""
+    return PageTable(
+        name="decisions",
+        caption=caption,
+        columns=COLUMNS,
+        rows=tuple(decision_cells(question, row) for row in page.rows),
+        empty=_EMPTY,
+        command=_COMMAND,
+        more=more if page.after else "",
+    )
+
+
+def decision_cells(question: PageQuestion, row: DecisionRow) -> tuple[TableCell, ...]:
+    """Return one decision as the cells of a table."""
+    owner = "" if row.owner is None else f"{row.owner.kind} {row.owner.name}"
+    reason = address("/reasons") + f"#{row.reason}" if row.reason else ""
+    return (
+        code(
+            f"{row.namespace}/{row.pod}",
+            href=decision_address(row.digest, row.pod_uid),
+            note=owner,
+        ),
+        ago(row.last, question.now),
+        number(row.times),
+        verdict_cell(row.verdict),
+        requester_cell(row, people=question.viewer.scope.people),
+        plain(asked_text(row.asked), why="it asks for no GPU"),
+        plain(given_text(row.given), why="nothing was given, or no record says so"),
+        code(row.mode, why="no mode was chosen"),
+        code(row.reason, href=reason, why="it was not refused"),
+        state_cell(row),
+        code(row.node, why="it is bound to no node"),
+        code(row.digest, why="the request has no digest"),
+    )
+
+
+def _form(search: DecisionSearch) -> PageForm:
+    known = search.period in PERIODS
+    periods = [(name, text) for name, (text, _) in PERIODS.items()]
+    if not known:
+        periods.append((search.period, f"since {search.period}"))
+    names = " ".join(f"{name}:" for name in FIELDS)
+    return PageForm(
+        name="search",
+        title="Search",
+        action="/decisions",
+        submit="Search",
+        fields=(
+            FormField(
+                name="q", label="Find", value=search.text, hint=f"{names} or a name", wide=True
+            ),
+            FormField(name="since", label="Period", value=search.period, choices=tuple(periods)),
+        ),
+    )
+
+
+def _facets(
+    search: DecisionSearch, facets: Mapping[str, Mapping[str, int]], *, people: bool
+) -> FacetList:
+    """Return the facets; names of people are left out where they may not be seen."""
+    shown = {field: facets.get(field, {}) for field in _FACETS if people or field != "requester"}
+    return FacetList(
+        facets=tuple(_facet(search, field, counts) for field, counts in shown.items() if counts),
+        chosen=tuple(
+            (f"{key}:{value}", _address(search, **{key: ""}))
+            for key, value in search.values.items()
+        ),
+    )
+
+
+def _facet(search: DecisionSearch, field: str, counts: Mapping[str, int]) -> PageFacet:
+    key, title = _FACETS[field]
+    return PageFacet(
+        title=title,
+        choices=tuple(
+            (value, count, _address(search, **{key: value}), search.values.get(key) == value)
+            for value, count in counts.items()
+            if value
+        ),
+    )
+
+
+def _address(search: DecisionSearch, **changes: str) -> str:
+    """Return the address of this search with other values."""
+    values = {**search.values, "since": search.period, "until": search.filter.until}
+    return address("/decisions", {**values, **changes})

@@ -1,0 +1,209 @@
+"""The page of health: what is stored, who sends, what is out of service, which settings hold."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
+from itertools import islice
+from typing import Final
+
+from allocator.audit.record import CertificateRecord, SettingsRecord
+from allocator.report.terminal_lines import Tone
+from console.cluster.snapshot import ClusterView
+from console.get.node_rows import node_rows
+from console.pages.parts.blocks import (
+    PageBlock,
+    PageQuestion,
+    PageTable,
+    PageView,
+    TableColumn,
+)
+from console.pages.parts.cell import TableCell, ago, code, plain, time_of, unknown, word
+from console.pages.parts.links import node_address
+from console.records.rows import StoredRecord, StoreFigures
+
+QUIET: Final = timedelta(minutes=15)  # after which a component is said to be quiet
+MOST_NODES: Final = 200
+COLUMNS: Final = (
+    TableColumn(key="check", title="Check"),
+    TableColumn(key="state", title="State"),
+    TableColumn(key="evidence", title="Evidence"),
+    TableColumn(key="since", title="When"),
+    TableColumn(key="command", title="To look closer"),
+)
+NODES: Final = (
+    TableColumn(key="node", title="Node"),
+    TableColumn(key="state", title="State"),
+    TableColumn(key="why", title="Why"),
+    TableColumn(key="gpus", title="Healthy GPUs"),
+    TableColumn(key="driver", title="Driver"),
+)
+_SYSTEM: Final = "kubectl -n vgpu-admission-system"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthFacts:
+    """What the page is made from; records are the latest first."""
+
+    figures: StoreFigures
+    last_record: Mapping[str, str]  # by component
+    certificates: Sequence[StoredRecord]
+    settings: Sequence[StoredRecord]
+    site: ClusterView | None
+    measured: bool  # a Prometheus is configured
+
+
+def health_page(question: PageQuestion, facts: HealthFacts) -> PageView:
+    """Return the page of health."""
+    return PageView(
+        title="Health",
+        heading="Health",
+        blocks=tuple(_blocks(question, facts)),
+        as_of=question.now,
+    )
+
+
+def _blocks(question: PageQuestion, facts: HealthFacts) -> Iterator[PageBlock]:
+    yield PageTable(
+        name="checks", caption="Checks", columns=COLUMNS, rows=tuple(_checks(question, facts))
+    )
+    if facts.site is not None:
+        yield _nodes(facts.site)
+
+
+def _checks(question: PageQuestion, facts: HealthFacts) -> Iterator[tuple[TableCell, ...]]:
+    for component in ("webhook", "agent"):
+        yield _component(question, component, facts.last_record.get(component, ""))
+    yield _store(question, facts.figures)
+    yield _certificate(question, facts.certificates)
+    yield _settings(question, facts.settings)
+    yield from _objects(question, facts.site)
+    measured = word("asked", Tone.GOOD) if facts.measured else word("none", Tone.PLAIN)
+    yield (
+        plain("Prometheus"),
+        measured,
+        plain("what is used is known" if facts.measured else "what is used is not known"),
+        unknown("a setting has no time"),
+        unknown("there is nothing to look at"),
+    )
+
+
+def _component(question: PageQuestion, component: str, last: str) -> tuple[TableCell, ...]:
+    moment = time_of(last)
+    target = "deployment/vgpu-webhook" if component == "webhook" else "daemonset/vgpu-agent"
+    system = _SYSTEM if component == "webhook" else "kubectl -n vgpu-admission-agents"
+    if moment is None:
+        state, evidence = word("silent", Tone.WARN), "no record of it is stored"
+    elif question.now - moment > QUIET:
+        state, evidence = word("quiet", Tone.PLAIN), "it has sent no record for a while"
+    else:
+        state, evidence = word("heard", Tone.GOOD), "its records arrive"
+    return (
+        plain(f"Records of {component}s"),
+        state,
+        plain(evidence),
+        ago(last, question.now, why="never"),
+        code(f"{system} logs {target}"),
+    )
+
+
+def _store(question: PageQuestion, figures: StoreFigures) -> tuple[TableCell, ...]:
+    size = figures.size / 1024**2
+    text = f"{figures.records:,} records of {figures.decisions:,} decisions in {size:,.1f} MiB"
+    return (
+        plain("Store of records"),
+        word("readable", Tone.GOOD),
+        plain(text),
+        ago(figures.oldest, question.now, why="it is empty"),
+        code("kubectl vgpu records"),
+    )
+
+
+def _certificate(question: PageQuestion, records: Sequence[StoredRecord]) -> tuple[TableCell, ...]:
+    found = [s.record for s in records if isinstance(s.record, CertificateRecord)]
+    state, text, when = unknown("no record says so"), "", ""
+    if found:
+        last = found[0]
+        end = time_of(last.not_after)
+        expired = end is not None and end <= question.now
+        bad = expired or not last.done
+        words = "expired" if expired else "issued" if last.done else "failing"
+        state = word(words, Tone.BAD if bad else Tone.GOOD)
+        text = f"{last.text}{f', valid until {last.not_after}' if last.not_after else ''}"
+        when = last.at
+    return (
+        plain("Certificates"),
+        state,
+        plain(text, why="no certificate is recorded"),
+        ago(when, question.now, why="no record says so"),
+        code(f"{_SYSTEM} get secrets"),
+    )
+
+
+def _settings(question: PageQuestion, records: Sequence[StoredRecord]) -> tuple[TableCell, ...]:
+    found = [s.record for s in records if isinstance(s.record, SettingsRecord)]
+    state, text, when, href = unknown("no record says so"), "", "", ""
+    if found:
+        last = found[0]
+        state = word("in force", Tone.GOOD) if last.accepted else word("rejected", Tone.BAD)
+        text = f"{last.configmap} {last.content_digest}"
+        when, href = last.at, f"/settings#{last.content_digest}"
+    return (
+        plain("Settings"),
+        state,
+        plain(text, href=href, why="no settings are recorded"),
+        ago(when, question.now, why="no record says so"),
+        code(f"{_SYSTEM} get configmap vgpu-settings -o yaml"),
+    )
+
+
+def _objects(question: PageQuestion, site: ClusterView | None) -> Iterator[tuple[TableCell, ...]]:
+    if site is None:
+        state, text, when = word("not read yet", Tone.WARN), "nodes and pods are being read", ""
+    elif site.unreadable:
+        state, when = word("malformed", Tone.WARN), site.now.isoformat()
+        text = "; ".join(site.unreadable[:3])
+    else:
+        state, when = word("read", Tone.GOOD), site.now.isoformat()
+        text = f"{len(site.ledgers):,} GPUNodes"
+    yield (
+        plain("GPUNodes and Nodes"),
+        state,
+        plain(text),
+        ago(when, question.now, why="not yet"),
+        code("kubectl get gpunodes.vgpu-admission.io"),
+    )
+
+
+def _needs_attention(site: ClusterView, name: str) -> bool:
+    ledger = site.ledgers[name]
+    broken = not all(gpu.healthy for gpu in ledger.node.gpus)
+    return bool(
+        broken or ledger.strangers or site.account(name).exposed or site.closed_reason(name)
+    )
+
+
+def _nodes(site: ClusterView) -> PageTable:
+    rows = []
+    names = list(islice(filter(partial(_needs_attention, site), site.ledgers), MOST_NODES))
+    for row in node_rows(replace(site, ledgers={name: site.ledgers[name] for name in names})):
+        why = row.out or row.exposed
+        if not row.out and row.strangers:
+            why = f"{len(row.strangers)} pods without an entry use its GPUs"
+        state = word("out", Tone.BAD) if row.out else word("ready", Tone.WARN)
+        rows.append(
+            (
+                code(row.name, href=node_address(row.name)),
+                state,
+                plain(why or "some of its GPUs are unhealthy"),
+                plain(f"{row.healthy} of {row.gpus}"),
+                code(row.driver, why="the agent reports none"),
+            )
+        )
+    return PageTable(
+        name="nodes",
+        caption="Nodes that need attention",
+        columns=NODES,
+        rows=tuple(rows),
+        empty="Every node with GPUs is in service.",
+    )

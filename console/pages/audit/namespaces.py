@@ -1,0 +1,196 @@
+"""The page of namespaces: what each asked for, was given, uses and leaves idle, by person."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from console.get.table import span
+from console.pages.audit.search import PERIODS
+from console.pages.fleet.usage import IDLE_HOURS, IdleSlice
+from console.pages.parts.blocks import (
+    FormField,
+    PageBlock,
+    PageForm,
+    PageNote,
+    PageQuestion,
+    PageTable,
+    PageView,
+    TableColumn,
+)
+from console.pages.parts.cell import TableCell, code, hours, mib, number, percent, plain
+from console.pages.parts.links import address, decision_address
+from console.pages.parts.words import NOBODY_KNOWN, PEOPLE_HIDDEN
+from console.records.rows import DecisionRow, UsageRow
+
+COLUMNS: Final = (
+    TableColumn(key="namespace", title="Namespace"),
+    TableColumn(key="requester", title="Requested by"),
+    TableColumn(key="admitted", title="Admitted", numeric=True),
+    TableColumn(key="refused", title="Refused", numeric=True),
+    TableColumn(key="running", title="Running now", numeric=True),
+    TableColumn(key="promised_mib", title="Promised now", numeric=True),
+    TableColumn(key="promised_cores_percent", title="Compute now", numeric=True),
+    TableColumn(key="mib_hours", title="MiB hours", numeric=True),
+    TableColumn(key="gpu_hours", title="Compute hours", numeric=True),
+)
+TOTALS: Final = (
+    TableColumn(key="namespace", title="Namespace"),
+    TableColumn(key="admitted", title="Admitted", numeric=True),
+    TableColumn(key="refused", title="Refused", numeric=True),
+    TableColumn(key="promised_mib", title="Promised now", numeric=True),
+    TableColumn(key="used_mib", title="Used now", numeric=True),
+    TableColumn(key="used_percent", title="Used of promised", numeric=True),
+    TableColumn(key="idle", title="Idle containers", numeric=True),
+    TableColumn(key="mib_hours", title="MiB hours", numeric=True),
+)
+IDLE: Final = (
+    TableColumn(key="pod", title="Pod"),
+    TableColumn(key="container", title="Container"),
+    TableColumn(key="idle", title="Without a kernel for"),
+    TableColumn(key="owner", title="Owner"),
+    TableColumn(key="requester", title="Requested by"),
+)
+_EMPTY: Final = (
+    "Nobody asked for a GPU in this period. Pods are counted once their namespace is labelled:"
+)
+_COMMAND: Final = "kubectl label namespace team-a vgpu-admission.io/inject=enabled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamespaceUsage:
+    """What Prometheus tells: MiB in use by namespace, and idle containers with their decision."""
+
+    used: Mapping[str, int]
+    idle: Sequence[tuple[IdleSlice, DecisionRow | None]]
+
+
+def namespaces_page(
+    question: PageQuestion,
+    period: str,
+    rows: Sequence[UsageRow],
+    *,
+    usage: NamespaceUsage | None,
+    missing: str = "",
+) -> PageView:
+    """Return the page; *missing* says why there is no *usage*."""
+    return PageView(
+        title="Namespaces",
+        heading="Namespaces",
+        blocks=tuple(_blocks(question, period, rows, usage=usage, missing=missing)),
+        as_of=question.now,
+    )
+
+
+def _blocks(
+    question: PageQuestion,
+    period: str,
+    rows: Sequence[UsageRow],
+    *,
+    usage: NamespaceUsage | None,
+    missing: str,
+) -> Iterator[PageBlock]:
+    yield _form(period)
+    if missing:
+        yield PageNote(text=missing)
+    yield _totals(rows, usage)
+    yield PageTable(
+        name="people",
+        caption="By namespace and person",
+        columns=COLUMNS,
+        rows=tuple(_cells(question, row) for row in rows),
+        empty=_EMPTY,
+        command=_COMMAND,
+    )
+    if usage is not None:
+        yield _idle(question, usage)
+
+
+def _form(period: str) -> PageForm:
+    choices = tuple((name, text) for name, (text, _) in PERIODS.items() if name != "all")
+    return PageForm(
+        name="search",
+        title="Which period",
+        action="/namespaces",
+        fields=(FormField(name="since", label="Period", value=period, choices=choices),),
+        submit="Show",
+    )
+
+
+def _totals(rows: Sequence[UsageRow], usage: NamespaceUsage | None) -> PageTable:
+    names = sorted({row.namespace for row in rows})
+    return PageTable(
+        name="namespaces",
+        caption="By namespace",
+        columns=TOTALS,
+        rows=tuple(_total([row for row in rows if row.namespace == name], usage) for name in names),
+        empty=_EMPTY,
+        command=_COMMAND,
+    )
+
+
+def _total(rows: Sequence[UsageRow], usage: NamespaceUsage | None) -> tuple[TableCell, ...]:
+    name = rows[0].namespace
+    promised = sum(row.promised_mib for row in rows)
+    used = None if usage is None else usage.used.get(name)
+    idle = None
+    if usage is not None:
+        idle = sum(one.namespace == name for one, _ in usage.idle)
+    unmeasured = "not measured"
+    return (
+        code(name, href=address("/decisions", {"ns": name, "since": "7d"})),
+        number(sum(row.admitted for row in rows)),
+        number(sum(row.refused for row in rows)),
+        mib(promised),
+        mib(used, why=unmeasured),
+        percent(used or 0, promised if used is not None else 0),
+        number(idle, why=unmeasured),
+        hours(sum(row.mib_hours for row in rows)),
+    )
+
+
+def _cells(question: PageQuestion, row: UsageRow) -> tuple[TableCell, ...]:
+    people = question.viewer.scope.people
+    by = address("/decisions", {"ns": row.namespace, "by": row.requester, "since": "7d"})
+    return (
+        code(row.namespace),
+        plain(
+            row.requester if people else "",
+            href=by,
+            why=NOBODY_KNOWN if people else PEOPLE_HIDDEN,
+        ),
+        number(row.admitted),
+        number(row.refused),
+        number(row.running),
+        mib(row.promised_mib),
+        TableCell(text=f"{row.promised_cores_percent:,} %", value=row.promised_cores_percent),
+        hours(row.mib_hours),
+        hours(row.core_hours),
+    )
+
+
+def _idle(question: PageQuestion, usage: NamespaceUsage) -> PageTable:
+    return PageTable(
+        name="idle",
+        caption=f"Slices without a kernel for {IDLE_HOURS} hours",
+        columns=IDLE,
+        rows=tuple(_idle_cells(question, idle, row) for idle, row in usage.idle),
+        empty=f"Every slice that is measured was used in the last {IDLE_HOURS} hours.",
+    )
+
+
+def _idle_cells(
+    question: PageQuestion, idle: IdleSlice, row: DecisionRow | None
+) -> tuple[TableCell, ...]:
+    people = question.viewer.scope.people
+    owner = "" if row is None or row.owner is None else f"{row.owner.kind} {row.owner.name}"
+    requester = row.requester if row is not None and people else ""
+    href = "" if row is None else decision_address(row.digest, row.pod_uid)
+    length = span(timedelta(seconds=min(max(0.0, idle.idle_seconds), 1e9)))
+    return (
+        code(f"{idle.namespace}/{idle.pod}", href=href),
+        code(idle.container),
+        TableCell(text=length, value=int(idle.idle_seconds)),
+        plain(owner, why="no record names one"),
+        plain(requester, why=NOBODY_KNOWN if people else PEOPLE_HIDDEN),
+    )

@@ -1,0 +1,96 @@
+"""The page of settings: each version that came into force, and what it changed."""
+
+from collections.abc import Iterator, Sequence
+from difflib import ndiff
+from itertools import islice
+from typing import Final
+
+from allocator.audit.record import SettingsRecord
+from allocator.report.terminal_lines import Tone
+from console.pages.parts.blocks import (
+    PageBlock,
+    PageQuestion,
+    PageTable,
+    PageView,
+    TableColumn,
+    TextBlock,
+)
+from console.pages.parts.cell import TableCell, ago, code, plain, word
+from console.records.rows import RowPage, StoredRecord
+
+MOST_LINES: Final = 400  # of one comparison
+MOST_DIFFS: Final = 20  # on one page
+COLUMNS: Final = (
+    TableColumn(key="digest", title="Digest"),
+    TableColumn(key="at", title="In force since"),
+    TableColumn(key="configmap", title="ConfigMap"),
+    TableColumn(key="accepted", title="Accepted"),
+    TableColumn(key="author", title="Changed by"),
+    TableColumn(key="problems", title="Problems"),
+)
+_MARKERS: Final = {"- ": "old", "+ ": "new", "  ": ""}
+_EMPTY: Final = (
+    "No settings are recorded yet. A webhook records them when it starts, and whenever they change:"
+)
+
+
+def settings_page(question: PageQuestion, page: RowPage[StoredRecord]) -> PageView:
+    """Return the page; the records of *page* are the latest first."""
+    records = [s.record for s in page.rows if isinstance(s.record, SettingsRecord)]
+    table = PageTable(
+        name="settings",
+        caption="Settings, the latest first",
+        columns=COLUMNS,
+        rows=tuple(_cells(question, record) for record in records),
+        empty=_EMPTY,
+        command="kubectl -n vgpu-admission-system get configmap vgpu-settings -o yaml",
+        more=question.with_values(after=page.after) if page.after else "",
+    )
+    return PageView(
+        title="Settings",
+        heading="History of settings",
+        blocks=(table, *_changes(records)),
+        as_of=question.now,
+    )
+
+
+def _cells(question: PageQuestion, record: SettingsRecord) -> tuple[TableCell, ...]:
+    accepted = word("yes", Tone.GOOD) if record.accepted else word("no", Tone.BAD)
+    author = record.author if question.viewer.scope.people else ""
+    return (
+        code(record.content_digest, href=f"#{record.content_digest}"),
+        ago(record.changed_at or record.at, question.now),
+        code(record.configmap),
+        accepted,
+        plain(author, why="no record says so, or it is not yours to see"),
+        plain("; ".join(record.problems), why="there are none"),
+    )
+
+
+def _changes(records: Sequence[SettingsRecord]) -> Iterator[PageBlock]:
+    """Yield each version compared with the one before it, of the same ConfigMap."""
+    shown: set[str] = set()
+    for number, record in enumerate(records):
+        if record.content_digest in shown or len(shown) >= MOST_DIFFS:
+            continue
+        shown.add(record.content_digest)
+        same = (
+            one for one in islice(records, number + 1, None) if one.configmap == record.configmap
+        )
+        earlier = next(same, None)
+        digest = record.content_digest
+        lines = compared_lines("" if earlier is None else earlier.text, record.text)
+        yield TextBlock(
+            title=f"All of {digest}" if earlier is None else f"What {digest} changed",
+            lines=lines[:MOST_LINES],
+            name=digest,
+        )
+
+
+def compared_lines(earlier: str, later: str) -> tuple[tuple[str, str], ...]:
+    """Return two texts line by line: what is in both, and what is only in the one or the other."""
+    if not earlier:
+        return tuple(("", line) for line in later.splitlines())
+    # ndiff takes cubic time on long texts without anything in common.
+    pair = (earlier.splitlines()[:MOST_LINES], later.splitlines()[:MOST_LINES])
+    return tuple((_MARKERS[line[:2]], line[2:]) for line in ndiff(*pair) if line[:2] in _MARKERS)

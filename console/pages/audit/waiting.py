@@ -1,0 +1,123 @@
+"""The page of waiting pods: why they wait, since when, and what would help."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from allocator.audit.record import WaitingRecord
+from console.pages.audit.decision import fit_address
+from console.pages.parts.blocks import (
+    PageBlock,
+    PageQuestion,
+    PageTable,
+    PageView,
+    TableColumn,
+)
+from console.pages.parts.cell import TableCell, ago, code, number, plain
+from console.pages.parts.links import address, decision_address
+from console.pages.parts.words import asked_text, requester_cell
+from console.records.rows import DecisionRow, RowPage, StoredRecord, WaitingCount
+
+COUNTS: Final = (
+    TableColumn(key="reason", title="Reason"),
+    TableColumn(key="pods", title="Pods", numeric=True),
+    TableColumn(key="oldest", title="The oldest waits since"),
+)
+PODS: Final = (
+    TableColumn(key="pod", title="Pod"),
+    TableColumn(key="since", title="Waits since"),
+    TableColumn(key="reason", title="Reason"),
+    TableColumn(key="text", title="What is missing"),
+    TableColumn(key="asked", title="Asked"),
+    TableColumn(key="requester", title="Requested by"),
+    TableColumn(key="fit", title="What would help"),
+)
+_UNNAMED: Final = "no reason is recorded"
+_EMPTY: Final = (
+    "No pod waits for a GPU. One that no node takes is listed here within a minute; to see it from"
+    " a terminal:"
+)
+
+
+def waiting_page(
+    question: PageQuestion,
+    counts: Sequence[WaitingCount],
+    page: RowPage[DecisionRow],
+    *,
+    records: Sequence[StoredRecord],
+) -> PageView:
+    """Return the page; *records* are the latest about waiting pods."""
+    texts = waiting_texts(records)
+    return PageView(
+        title="Waiting",
+        heading="Waiting pods",
+        blocks=tuple(_blocks(question, counts, page, texts=texts)),
+        as_of=question.now,
+    )
+
+
+def waiting_texts(records: Sequence[StoredRecord]) -> dict[str, str]:
+    """Return what each pod lacks by its uid, of *records* that are the latest first."""
+    texts: dict[str, str] = {}
+    for stored in records:
+        record = stored.record
+        if isinstance(record, WaitingRecord) and record.state != "over":
+            texts.setdefault(record.pod_uid, record.text)
+    return texts
+
+
+def _blocks(
+    question: PageQuestion,
+    counts: Sequence[WaitingCount],
+    page: RowPage[DecisionRow],
+    *,
+    texts: Mapping[str, str],
+) -> Iterator[PageBlock]:
+    if counts:
+        yield waiting_counts(question, counts)
+    yield PageTable(
+        name="waiting",
+        caption="Pods that wait, the latest decision first",
+        columns=PODS,
+        rows=tuple(_cells(question, row, texts) for row in page.rows),
+        empty=_EMPTY,
+        command="kubectl vgpu get pods -A",
+        more=question.with_values(after=page.after) if page.after else "",
+    )
+
+
+def waiting_counts(question: PageQuestion, counts: Sequence[WaitingCount]) -> PageTable:
+    """Return how many pods wait for what."""
+    return PageTable(
+        name="reasons",
+        caption="Why pods wait",
+        columns=COUNTS,
+        rows=tuple(
+            (
+                reason_cell(count.reason),
+                number(count.pods),
+                ago(count.oldest, question.now, why="no record says since when"),
+            )
+            for count in counts
+        ),
+        empty="No pod waits.",
+    )
+
+
+def reason_cell(reason: str) -> TableCell:
+    """Return a reason with the address of its meaning."""
+    return code(reason, href=f"{address('/reasons')}#{reason}" if reason else "", why=_UNNAMED)
+
+
+def _cells(
+    question: PageQuestion, row: DecisionRow, texts: Mapping[str, str]
+) -> tuple[TableCell, ...]:
+    fit = fit_address(row)
+    return (
+        code(f"{row.namespace}/{row.pod}", href=decision_address(row.digest, row.pod_uid)),
+        ago(row.waiting_since, question.now, why="no record says since when"),
+        reason_cell(row.waiting_reason),
+        plain(texts.get(row.pod_uid, ""), why="no record says more"),
+        plain(asked_text(row.asked), why="it asks for no GPU"),
+        requester_cell(row, people=question.viewer.scope.people),
+        plain("Fit with its values" if fit else "", href=fit, why="see the page of the pod"),
+    )

@@ -1,0 +1,72 @@
+"""Templates: pages as HTML; everything is escaped, and nothing hides or turns text round."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from allocator.model.untrusted import inert_lines
+from console.pages.parts.blocks import PageView
+from console.pages.parts.cell import absolute, stamp
+from console.serve.static_files import StaticFile
+
+FOLDER: Final = Path(__file__).parents[1] / "templates"
+NAVIGATION: Final = (
+    ("/", "Overview"),
+    ("/decisions", "Decisions"),
+    ("/waiting", "Waiting"),
+    ("/pods", "Pods"),
+    ("/nodes", "Nodes"),
+    ("/fit", "Fit"),
+    ("/namespaces", "Namespaces"),
+    ("/records", "Records"),
+    ("/settings", "Settings"),
+    ("/health", "Health"),
+    ("/reasons", "Reasons"),
+)
+
+
+class PageTemplates:
+    """The templates of all pages."""
+
+    def __init__(
+        self, files: Mapping[str, StaticFile], *, version: str = "", notice: str = ""
+    ) -> None:
+        """Load the templates; *files* are those that each page names, *notice* is on each."""
+        environment = Environment(
+            loader=FileSystemLoader(FOLDER, encoding="utf-8"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            finalize=_inert,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        environment.globals |= {
+            "navigation": NAVIGATION,
+            "style": files["console.css"].address,
+            "script": files["console.js"].address,
+            "icon": files["icon.svg"].address,
+            "version": version,
+            "notice": notice,
+            "stamp": stamp,
+            "absolute": absolute,
+        }
+        self._page = environment.get_template("page.html")
+
+    def html(self, view: PageView, *, path: str, user: str) -> str:
+        """Return *view*, the page at *path*, as HTML for *user*."""
+        return self._page.render(view=view, active=_section(path), user=user)
+
+
+def _inert(value: object) -> object:
+    """Return *value*; what would turn text round or hide in it is replaced.
+
+    Only plain strings are values; the product of a macro is markup, escaped already.
+    """
+    return inert_lines(value) if type(value) is str else value
+
+
+def _section(path: str) -> str:
+    """Return the page of the navigation to which *path* belongs."""
+    return f"/{path.split('/')[1]}"

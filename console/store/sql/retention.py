@@ -1,0 +1,114 @@
+"""Retention: what is too old or too much is removed, a bounded part in each transaction."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from console.records.query import PodOutcome
+from console.records.requester import WorkloadVersion, versions_to_keep
+from console.records.times import milliseconds
+from console.store.sql.database import Row, Transaction, marks
+from console.store.sql.terms import Terms, count
+from console.store.store import Retention
+
+BATCH: Final = 2000  # records in one transaction, which then takes less than a second
+_CHUNK: Final = 500
+_YEAR: Final = 366 * 24 * 3600 * 1000  # milliseconds that a pod may run on without any record
+
+
+class Pruning:
+    """Removes a part within one transaction."""
+
+    def __init__(self, transaction: Transaction, terms: Terms) -> None:
+        """Work within *transaction*; *terms* knows the numbers of texts."""
+        self._transaction = transaction
+        self._terms = terms
+
+    def prune(self, retention: Retention, now: str, used: int) -> int:
+        """Remove up to ``BATCH`` records and decisions; return how many rows that were.
+
+        *used* is how many bytes the database takes. Beyond the size of *retention* the oldest
+        records go, whatever their age.
+        """
+        cutoff = milliseconds(now) - int(retention.age.total_seconds() * 1000)
+        gone = self._records(cutoff)
+        if not gone and used > retention.size:
+            cutoff = max(cutoff, self._oldest_batch())
+            gone = self._records(cutoff)
+        if gone < BATCH:
+            gone += self._ancient(cutoff - _YEAR)
+            self._transaction.run("DELETE FROM content WHERE used < ?", (cutoff,))
+            self._workloads(cutoff)
+        return gone
+
+    def _oldest_batch(self) -> int:
+        """Return the time before which the oldest batch of records lies."""
+        sql = "SELECT max(at) FROM (SELECT at FROM record ORDER BY at, seq LIMIT ?) AS oldest"
+        [[at]] = self._transaction.rows(sql, (BATCH,))
+        return 0 if at is None else int(at) + 1
+
+    def _records(self, cutoff: int) -> int:
+        """Remove records before *cutoff*, but for contents that a later record names."""
+        rows = self._transaction.rows(
+            "SELECT seq, decision FROM record WHERE at < ?"
+            " AND seq NOT IN (SELECT seq FROM content WHERE seq IS NOT NULL AND used >= ?)"
+            " ORDER BY at, seq LIMIT ?",
+            (cutoff, cutoff, BATCH),
+        )
+        self._transaction.run_many("DELETE FROM record WHERE seq = ?", [(seq,) for seq, _ in rows])
+        count(self._transaction, "records", -len(rows))
+        self._decisions(sorted({number for _, number in rows if number is not None}), cutoff)
+        return len(rows)
+
+    def _decisions(self, numbers: Sequence[int], cutoff: int) -> None:
+        """Remove those decisions that no record is left of, but for pods that hold GPUs."""
+        held = self._held()
+        for start in range(0, len(numbers), _CHUNK):
+            part = numbers[start : start + _CHUNK]
+            rows = self._transaction.rows(
+                f"SELECT id, listed FROM decision WHERE id IN ({marks(len(part))}) AND active < ?"
+                f" AND state NOT IN ({marks(len(held))}) AND NOT EXISTS"
+                " (SELECT 1 FROM record WHERE record.decision = decision.id)",
+                (*part, cutoff, *held),
+            )
+            self._remove(rows)
+
+    def _ancient(self, cutoff: int) -> int:
+        """Remove pods that were bound before *cutoff* and whose end no record tells."""
+        held = self._held()
+        rows = self._transaction.rows(
+            f"SELECT id, listed FROM decision WHERE listed = 1 AND state IN ({marks(len(held))})"
+            " AND last < ? AND active < ? LIMIT ?",
+            (*held, cutoff, cutoff, BATCH),
+        )
+        self._remove(rows)
+        return len(rows)
+
+    def _held(self) -> list[int]:
+        names = [PodOutcome.BOUND.value, PodOutcome.RUNNING.value]
+        return list(self._terms.numbers(self._transaction, names).values()) or [-1]
+
+    def _remove(self, rows: Sequence[Row]) -> None:
+        self._transaction.run_many("DELETE FROM decision WHERE id = ?", [(n,) for n, _ in rows])
+        count(self._transaction, "decisions", -sum(int(listed) for _, listed in rows))
+
+    def _workloads(self, cutoff: int) -> None:
+        """Keep of each workload what tells who wrote its template, then and since."""
+        uids = self._transaction.rows(
+            "SELECT uid FROM workload WHERE at < ? GROUP BY uid HAVING count(*) > 2 LIMIT ?",
+            (cutoff, BATCH // 10),
+        )
+        for (uid,) in uids:
+            rows = self._transaction.rows(
+                "SELECT at, id, author, template, owner_uid FROM workload WHERE uid = ?", (uid,)
+            )
+            versions = sorted(WorkloadVersion(row[0], bytes(row[1]), *row[2:]) for row in rows)
+            kept = versions_to_keep(versions, cutoff)
+            self._transaction.run_many(
+                "DELETE FROM workload WHERE uid = ? AND at = ? AND id = ?",
+                [(uid, one.at, one.id) for one in versions if one not in kept],
+            )
+        self._transaction.run(
+            "DELETE FROM workload WHERE at < ? AND NOT EXISTS (SELECT 1 FROM workload AS later"
+            " WHERE later.uid = workload.uid AND later.at >= ?)",
+            (cutoff - _YEAR, cutoff - _YEAR),
+        )
