@@ -15,7 +15,8 @@ from allocator.model.allocation import Entry
 from allocator.model.untrusted import LONGEST_NAME, all_shown, escaped, inert
 from allocator.replay.decision_fields import LONGEST_TEXT, given_fields, released_fields
 from allocator.replay.node_codec import demand_fields, live_rows, taken_positions, taken_rows
-from allocator.replay.request_codec import RecordedRequest, encode_request
+from allocator.replay.recorded_request import RecordedRequest
+from allocator.replay.request_fields import encode_request
 from webhook.binding.batch import Outcome
 from webhook.binding.binding_annotations import Commit
 from webhook.binding.decide import Denied, ServedUpstream
