@@ -15,7 +15,6 @@ from allocator.catalog.keys import OPT_IN_LABEL, OPT_IN_VALUE
 from benchmarks.hostile_door import door
 from benchmarks.hostile_doors_pods import CONTEXT, VISIBLE
 from manifests.generator.documents import FILES
-from manifests.generator.policies import HIDDEN
 from manifests.generator.registrations import registrations
 from tests.authorization.mutations import mutated
 from tests.authorization.policies import EvaluationError, Policies, Review, value_of
@@ -27,6 +26,7 @@ from webhook.admission.outcome import Refused
 Json = dict[str, Any]
 POLICIES: Final = Policies(FILES["base/policies.yaml"])
 HOOKS: Final = {hook["name"].split(".vgpu")[0]: hook for hook in registrations()[0]["webhooks"]}
+HIDDEN: Final = ("", "none", "void")  # what shows no GPU
 FIELD: Final = {"valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
 FILLER: Final = [{"name": f"A{number}"} for number in range(MOST_VARIABLES)]
 NAMING: Final[dict[str, list[Json]]] = {

@@ -130,6 +130,10 @@ def strangers_without_an_entry() -> Iterator[str]:
                 yield f"{limits} closes more than {gpus} GPUs"
             if [one.pod for one in parse_ledger(document).unpromised] != ["p"]:
                 yield f"{limits} names nobody"
+    alone, left = nodes_of(1, T4, name="n"), WHOLE - 10 * 1024
+    document = _charged([node_pod("p", {}, {GPU_MEM: "10"})], alone)
+    if _gets(document, left + 1, 1) or not _gets(document, left, 1):
+        yield "10 GiB are charged as another amount"
     full = [entry(f"e{n}", soft_grant(WHOLE, gpu=gpu.uuid)) for n, gpu in enumerate(NODE.gpus)]
     crowded = _charged([node_pod("p", {}, {GPU_MEM: "1"})], promised=full)
     if _gets(crowded, 1, 1) or not all(gpu.healthy for gpu in decode(crowded).node.gpus):

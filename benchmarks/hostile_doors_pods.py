@@ -285,14 +285,20 @@ def host_paths_under_our_names() -> Iterator[str]:
 
 @door
 def forged_pasts() -> Iterator[str]:
-    """C.4: what a pod says an earlier pass found is not believed once its amounts differ."""
-    forged = {
-        "vgpu-admission.io/asked": '{"mode":null,"containers":{}}',
-        "vgpu-admission.io/mode-source": "best",
-        MODE: "mig",
-    }
-    outcome = decided(pod(annotations=forged), _demanding(None, CUT, SOFT))
-    if not isinstance(outcome, Rewritten) or outcome.asked.containers != {
-        "main": {NUMBER: "1", MEMORY: "3k"}
-    }:
-        yield "amounts that were not asked for"
+    """C.4: what a pod says it was asked is not believed where its amounts are others."""
+    context = _demanding(None, CUT, SOFT)
+    for containers in (
+        "{}",
+        '{"main":{"volcano.sh/vgpu-number":"1","volcano.sh/vgpu-memory":"1"}}',
+        '{"main":{}}',
+        '{"other":{"volcano.sh/vgpu-memory":"3k"}}',
+    ):
+        forged = {
+            "vgpu-admission.io/asked": f'{{"mode":null,"containers":{containers}}}',
+            "vgpu-admission.io/mode-source": "best",
+            MODE: "mig",
+        }
+        outcome = decided(pod(annotations=forged), context)
+        believed = not isinstance(outcome, Rewritten) or outcome.asked.containers
+        if believed != {"main": {NUMBER: "1", MEMORY: "3k"}}:
+            yield containers

@@ -1,6 +1,7 @@
 """C.2 and D, as far as no library is needed: regions, and which libraries are installed."""
 
 import asyncio
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -119,8 +120,8 @@ def regions_that_are_replaced() -> Iterator[str]:
             before = node.cache.stat().st_ino
             attack(node.cache)
             found = node.look()
-            if node.cache.is_symlink() or node.cache.stat().st_ino != before:
-                yield f"{attack.__name__}: another file stays there"
+            if not os.path.lexists(node.cache) or node.cache.lstat().st_ino != before:
+                yield f"{attack.__name__}: its file is not there"
             if _kinds(found) != [ViolationKind.LIMITS]:
                 yield f"{attack.__name__}: told as {_kinds(found)}"
             if [repair.kind for repair in found.repairs] != [RepairKind.FILE]:
