@@ -60,6 +60,16 @@ def unknown_schedulers() -> Iterator[str]:
 
 
 @door
+def status_on_the_port_of_hooks() -> Iterator[str]:
+    """A.2: metrics and states are told on their own port alone."""
+    app = AdmissionApp(_reviewer(), paths=HookPaths((TOKEN,)))
+    for path in ("/metrics", "/healthz", "/readyz", "/livez", f"/metrics/{TOKEN}", "/", ""):
+        status, _ = asyncio.run(_posted(app, path, ({"type": "http.request", "body": b""},)))
+        if status != 404:  # noqa: PLR2004 -- of HTTP
+            yield f"{path}: {status}"
+
+
+@door
 def callers_from_elsewhere() -> Iterator[str]:
     """A.1: where sources are listed, nobody else is answered."""
     settings = settings_of('reviewSources: ["10.0.0.0/8"]')

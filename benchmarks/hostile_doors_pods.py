@@ -6,20 +6,22 @@ from itertools import product
 from typing import Any, Final
 
 import msgspec
+from structlog.testing import capture_logs
 
+from agent.node.pods import parse_pod
 from allocator.catalog.keys import MIN_ISOLATION_KEY
 from allocator.config.device_config import DeviceConfig, configured_vocabularies
 from allocator.config.namespace_policy import NamespacePolicy, namespace_policy
-from allocator.config.settings import DEFAULTS, settings_of
+from allocator.config.settings import DEFAULTS, NodeAgent, settings_of
 from allocator.ledger.assign import assign
 from allocator.model.allocation import Assignment
 from allocator.model.gpu import Node, Snapshot
 from allocator.model.request import Mode
 from allocator.placement.choose import PlacementPolicy
 from benchmarks.hostile_door import door
-from tests.builders.bindings import binding, bound, live
-from tests.builders.gpunodes import ledger
-from tests.builders.model import nodes_of, snapshot
+from tests.builders.bindings import binding, bound, live, stored
+from tests.builders.gpunodes import entry, ledger
+from tests.builders.model import nodes_of, snapshot, soft_grant
 from tests.builders.pods import (
     GPU_MEM,
     MEMORY,
@@ -33,6 +35,8 @@ from tests.builders.pods import (
     typed,
     variables,
 )
+from tests.harness.late_commits import ASKING, ASSIGNMENT, SIX, as_told, scene
+from tests.harness.late_commits import bound as late_bound
 from webhook.admission import ephemeral_containers
 from webhook.admission.context import AdmissionContext
 from webhook.admission.decide import confirm, decide
@@ -117,6 +121,37 @@ def variables_from_other_annotations() -> Iterator[str]:
 
 
 @door
+def injections_that_are_not_ours() -> Iterator[str]:
+    """B.3: the agent takes a container for admitted by what its variable reads alone."""
+    ours = "metadata.annotations['vgpu-admission.io/c0.visible']"
+    others = ("c0.cores", "c0.memory-0", "c0.gpu-index", "c0.visible.x", "c0.VISIBLE", "c9.nobody")
+    envs: list[list[Json]] = [
+        [_reading(f"metadata.annotations['vgpu-admission.io/{key}']")] for key in others
+    ]
+    envs += [[{"name": VISIBLE, "value": value}] for value in ("all", "0", "", ours)]
+    envs.append([_reading(ours), {"name": VISIBLE, "value": "all"}])
+    for env in envs:
+        found = parse_pod(msgspec.json.encode(_running(container(env=env))))
+        if found.containers[0].injected:
+            yield str(env)
+    twins = parse_pod(
+        msgspec.json.encode(
+            _running(container(env=[_reading(ours)]), container("twin", env=[_reading(ours)]))
+        )
+    )
+    if twins.containers[1].injected:
+        yield "a container that reads its neighbour's"
+
+
+def _reading(path: str) -> Json:
+    return {"name": VISIBLE, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def _running(*containers: Json) -> Json:
+    return stored(received(pod(*containers)), name="p", uid="u")
+
+
+@door
 def our_volumes_elsewhere() -> Iterator[str]:
     """B.4: volumes of ours are mounted as we mount them, in debug containers not at all."""
     mounts: tuple[Json, ...] = (
@@ -169,6 +204,23 @@ def annotations_of_ours() -> Iterator[str]:
         once = decide(typed(received(written)), CONTEXT)
         if _passes(once) and key not in _rewritten_keys(once):
             yield key
+
+
+@door
+def late_commits_by_a_tenants_word() -> Iterator[str]:
+    """B.5: where another plugin serves a node, its list goes before a pod's own assignment."""
+    lie = {ASSIGNMENT: as_told(entry("uid-p", soft_grant(3000, gpu="GPU-n0-0")))}
+    upstream = NodeAgent.UPSTREAM
+    unlabelled = stored(received(ASKING), name="p", uid="uid-p")
+    unlabelled["spec"]["nodeName"] = "n0"
+    unlabelled["metadata"]["annotations"] = {**SIX, **lie}
+    pods = {"admitted": late_bound({**SIX, **lie}, upstream), "never seen": unlabelled}
+    with capture_logs():
+        for how, found in pods.items():
+            promised = scene(found, agent=upstream).sweep().promised
+            gpus = {g.gpu for one in promised for held in one.containers for g in held.grants}
+            if gpus != {"GPU-n0-1"}:
+                yield f"a pod that was {how}: {sorted(gpus)}"
 
 
 def _rewritten_keys(outcome: Outcome) -> frozenset[str]:
