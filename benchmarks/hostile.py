@@ -26,7 +26,6 @@ from benchmarks.hostile_doors import try_all_doors
 from benchmarks.hostile_pending import pending_growth
 from benchmarks.hostile_reviews import WORKLOADS, hostile_reviews
 from benchmarks.hostile_site import HOST, HostileSite, hostile_site
-from benchmarks.hostile_status import worst_status_ms
 from benchmarks.report import Bar, conclude, p99, parser, table
 from benchmarks.webhook_reviews import reviews
 from benchmarks.webhook_server import ChangingInventory, CountingSink, reviewer
@@ -186,7 +185,7 @@ def main(arguments: Sequence[str]) -> int:
     if besieged.failures:
         raise RuntimeError(f"honest reviews failed: {besieged.failures[:5]}")
     costs, doors = review_costs(), try_all_doors()
-    boards = {**worst_boards(), "worst status": worst_status_ms()}
+    boards = worst_boards()
     growth = asyncio.run(pending_growth(options.pods))
     print(_render(costs, boards, doors))
     figures = {
