@@ -19,7 +19,9 @@ class UntriedError(Exception):
 class TriedDoors:
     """What came of trying doors, by their names."""
 
-    breaches: dict[str, list[str]] = field(default_factory=dict)  # of every door that was tried
+    breaches: dict[str, list[str]] = field(
+        default_factory=dict
+    )  # of every door that was tried, or is open
     untried: dict[str, str] = field(default_factory=dict)  # and why
 
 
@@ -32,11 +34,14 @@ def door(attack: Door) -> Door:
 
 
 def try_doors(doors: Mapping[str, Door]) -> TriedDoors:
-    """Try each of *doors* once."""
+    """Try each of *doors* once; what got through one before it could not be tried on counts."""
     tried = TriedDoors()
     for name, attack in doors.items():
+        found: list[str] = []
         try:
-            tried.breaches[name] = list(attack())
+            found.extend(attack())
         except UntriedError as error:
             tried.untried[name] = str(error)
+        if found or name not in tried.untried:
+            tried.breaches[name] = found
     return tried

@@ -19,6 +19,11 @@ def opened() -> Iterator[str]:
 
 
 def out_of_reach() -> Iterator[str]:
+    yield from ()
+    raise UntriedError("no library")
+
+
+def open_and_then_out_of_reach() -> Iterator[str]:
     yield "a"
     raise UntriedError("no library")
 
@@ -36,6 +41,13 @@ def test_a_door_that_cannot_be_tried_says_why() -> None:
     tried = try_doors({"out_of_reach": out_of_reach})
 
     assert (tried.breaches, tried.untried) == ({}, {"out_of_reach": "no library"})
+
+
+def test_what_got_through_before_counts() -> None:
+    """A second build that cannot be tried closes nothing."""
+    tried = try_doors({"open": open_and_then_out_of_reach})
+
+    assert (tried.breaches, tried.untried) == ({"open": ["a"]}, {"open": "no library"})
 
 
 def test_no_door_takes_the_name_of_another() -> None:
