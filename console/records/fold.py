@@ -42,6 +42,7 @@ from console.records.state import (
 OVER: Final = "over"  # of a released entry: its pod is over
 _BEGUN: Final = "begun"
 _EPHEMERAL: Final = "ephemeral"
+_VALIDATE: Final = "validate"
 _STAND_IN: Final = 10  # bytes
 _PACKED_UID: Final = b"u"
 _UID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
@@ -102,10 +103,9 @@ def subject_key(record: AnyRecord) -> SubjectKey | None:
 
 def confirmed_key(record: AnyRecord) -> SubjectKey | None:
     """Return the pending request whose end *record* tells, ``None`` where it tells none."""
-    if not isinstance(record, AdmissionRecord) or record.step == _EPHEMERAL:
-        return None
-    ended = record.pod_uid or record.outcome in {AdmissionVerdict.REFUSED, AdmissionVerdict.ERROR}
-    return SubjectKey(Subject.PENDING, decision_digest(record)) if ended else None
+    if isinstance(record, AdmissionRecord) and record.step == _VALIDATE:
+        return SubjectKey(Subject.PENDING, decision_digest(record))
+    return None
 
 
 def new_state(key: SubjectKey) -> DecisionState:
