@@ -5,12 +5,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from console.records.cursor import opened_cursor, sealed_cursor
 from console.records.decision_row import RowContext, decision_row, digest_of
 from console.records.fold import SubjectKey
 from console.records.query import LARGEST_PAGE, DecisionFilter, PageRequest, Scope
 from console.records.rows import DecisionRow, RowPage
 from console.records.state import DecisionState, Subject
+from console.store.cursor import opened_cursor, sealed_cursor
 from console.store.sql.conditions import Conditions, decision_conditions
 from console.store.sql.database import Row, Transaction, marks
 from console.store.sql.decision_rows import state_of

@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from allocator.audit.record import AnyRecord, parse_record
-from console.records.packing import BadBodyError, packed, unpacked
+from console.store.packing import BadBodyError, packed, unpacked
 
 # Texts that few records have for themselves; a body names them by number.
 _SHARED: Final = ("instance", "user", "settings", "snapshot")
