@@ -26,6 +26,7 @@ COPY compiled.py pyproject.toml vgpu.py ./
 COPY agent agent
 COPY allocator allocator
 COPY certs certs
+COPY console console
 COPY kube kube
 COPY webhook webhook
 RUN /opt/compiler/bin/python -m compiled
@@ -49,5 +50,5 @@ COPY --from=build /opt/vgpu /opt/vgpu
 ENV PATH=/opt/vgpu/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 WORKDIR /opt/vgpu/app
 USER 65532:65532
-EXPOSE 8443 8080 9394
+EXPOSE 8443 8444 8080 9394 9444
 ENTRYPOINT ["python", "-m", "vgpu"]

@@ -16,6 +16,7 @@ PROGRAMS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "agent": _NODE,
         "certs": _CONTROL_PLANE,
+        "console": "console.serve.cli",
         "demo": "demo.demo_cli",
         "doctor": _NODE,
         "extender": _CONTROL_PLANE,

@@ -22,15 +22,16 @@ from certs.pem import Pair, certificates, fingerprint
 from kube.clock import SYSTEM
 
 
-def server_context(*, mutual: bool = False) -> ssl.SSLContext:
+def server_context(*, mutual: bool = False, optional: bool = False) -> ssl.SSLContext:
     """Return a server's context without a certificate: TLS 1.2 at least, 1.3 where possible.
 
-    A *mutual* one wants a certificate of its callers too.
+    A *mutual* one wants a certificate of its callers too, an *optional* one takes it if there is
+    one.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if mutual:
-        context.verify_mode = ssl.CERT_REQUIRED
+        context.verify_mode = ssl.CERT_OPTIONAL if optional else ssl.CERT_REQUIRED
     return context
 
 
@@ -47,7 +48,8 @@ class ServingPair:
 
     The server gets ``context`` once and keeps it; until a pair is loaded, handshakes fail.
     *client_ca* returns client CAs, which may change, as PEM: while there are any, callers must show
-    a certificate of theirs. A *mutual* one serves nobody while there are none.
+    a certificate of theirs, or may where that is *optional*. A *mutual* one serves nobody while
+    there are none.
     """
 
     def __init__(
@@ -56,11 +58,13 @@ class ServingPair:
         now: Callable[[], datetime] = SYSTEM.wall,
         client_ca: Callable[[], str] = lambda: "",
         mutual: bool = False,
+        optional: bool = False,
     ) -> None:
         """Start without a pair."""
         self._now = now
         self._client_ca = client_ca
         self._mutual = mutual
+        self._optional = optional
         self._loaded: _Loaded | None = None
         self.context = server_context(mutual=mutual)
         self.context.sni_callback = self._switch_context
@@ -82,7 +86,7 @@ class ServingPair:
             return pair_findings
         if self._mutual and not certificates(client_ca.encode()):
             return (PairFinding(PairFault.UNREADABLE, "callers have no authority, in PEM"),)
-        context = server_context(mutual=self._mutual or bool(client_ca))
+        context = server_context(mutual=self._mutual or bool(client_ca), optional=self._optional)
         try:
             if client_ca:
                 context.load_verify_locations(cadata=client_ca)

@@ -28,6 +28,7 @@ BACKLOG: Final = 2048
 SHUTDOWN_SECONDS: Final = 5.0  # for the other side to end TLS, too
 RETRY_SECONDS: Final = 0.1  # until the next accept, where this process has no more descriptors
 CLOSE: Final = (b"connection", b"close")
+PEER_CERTIFICATE: Final = "peer_certificate"  # in scope["state"]: what the caller showed, DER
 
 
 def anybody(_host: str) -> bool:
@@ -89,6 +90,9 @@ class Bounded(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn does
         """Await a request; of too many connections end one."""
         super().connection_made(transport)
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None and (shown := tls.getpeercert(binary_form=True)):
+            self.app_state[PEER_CERTIFICATE] = shown
         if len(self.connections) > self.limits.connections:
             surplus = next(iter(self.waiting), self)
             self.waiting.pop(surplus, None)

@@ -221,6 +221,26 @@ def in_service(node: Node, closed_reason: str) -> Node:
     return replace(node, gpus=tuple(replace(gpu, healthy=False) for gpu in node.gpus))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReport:
+    """One GPUNode: its ledger, and what its agent reports beside."""
+
+    ledger: Ledger
+    account: DriverAccount = NO_ACCOUNT
+    created: datetime | None = None
+
+
+def node_report(document: Json) -> NodeReport | str:
+    """Read a GPUNode that was parsed from JSON; return why where it cannot be read."""
+    try:
+        ledger, metadata = parse_ledger(document), msgspec.convert(document, _Created).metadata
+    except ValueError as error:
+        return f"GPUNode {quote(name_of(document))} cannot be read: {escaped(str(error))}"
+    return NodeReport(
+        ledger=ledger, account=account_of(document), created=metadata.creation_timestamp
+    )
+
+
 def cluster_view(
     gpu_nodes: Iterable[Json] | None,
     nodes: Iterable[Json] | None,
@@ -232,32 +252,38 @@ def cluster_view(
 
     ``None`` stands for objects that may not be read.
     """
-    ledgers: dict[str, Ledger] = {}
-    accounts: dict[str, DriverAccount] = {}
-    created: dict[str, datetime] = {}
     unreadable: list[str] = []
+    reports: list[NodeReport] = []
     for document in sorted(gpu_nodes or (), key=name_of):
-        try:
-            ledger, metadata = parse_ledger(document), msgspec.convert(document, _Created).metadata
-        except ValueError as error:
-            unreadable.append(
-                f"GPUNode {quote(name_of(document))} cannot be read: {escaped(str(error))}"
-            )
-            continue
-        ledgers[ledger.name] = ledger
-        accounts[ledger.name] = account_of(document)
-        if metadata.creation_timestamp is not None:
-            created[ledger.name] = metadata.creation_timestamp
+        report = node_report(document)
+        if isinstance(report, str):
+            unreadable.append(report)
+        else:
+            reports.append(report)
     machines = None if nodes is None else dict(_machines(nodes, unreadable))
+    view = view_of_reports(reports, machines, now=now, configuration=configuration)
+    return replace(view, unreadable=tuple(unreadable), blind=gpu_nodes is None)
+
+
+def view_of_reports(
+    reports: Iterable[NodeReport],
+    machines: Mapping[str, Machine] | None,
+    *,
+    now: datetime,
+    configuration: Configuration = Configuration(),
+) -> ClusterView:
+    """Return the view of objects that were read one by one; *reports* are in order of names."""
+    known = {report.ledger.name: report for report in reports}
+    ledgers = {name: report.ledger for name, report in known.items()}
     return ClusterView(
         now=now,
         ledgers=_with_positions(ledgers, machines or {}),
-        accounts=accounts,
-        created=created,
+        accounts={name: report.account for name, report in known.items()},
+        created={
+            name: report.created for name, report in known.items() if report.created is not None
+        },
         machines=machines,
         configuration=configuration,
-        unreadable=tuple(unreadable),
-        blind=gpu_nodes is None,
     )
 
 

@@ -18,7 +18,8 @@ class PageServices:
 
     ``viewer`` returns who asks, or ``None`` where nobody was authenticated. ``cluster`` returns
     nodes, ledgers and settings as they are now, ``None`` where they cannot be read yet, and
-    ``pods`` the pods that ask for GPUs now. ``query`` asks Prometheus, where there is one.
+    ``pods`` the pods that ask for GPUs now. ``query`` asks Prometheus, where there is one. A
+    ``notice`` stands on every page.
     """
 
     store: RecordStore
@@ -28,3 +29,4 @@ class PageServices:
     now: Callable[[], datetime]
     query: Callable[[str], Awaitable[object]] | None = None
     version: str = ""
+    notice: str = ""

@@ -30,8 +30,10 @@ NAVIGATION: Final = (
 class PageTemplates:
     """The templates of all pages."""
 
-    def __init__(self, files: Mapping[str, StaticFile], *, version: str = "") -> None:
-        """Load the templates; *files* are those that each page names."""
+    def __init__(
+        self, files: Mapping[str, StaticFile], *, version: str = "", notice: str = ""
+    ) -> None:
+        """Load the templates; *files* are those that each page names, *notice* is on each."""
         environment = Environment(
             loader=FileSystemLoader(FOLDER, encoding="utf-8"),
             autoescape=True,
@@ -46,6 +48,7 @@ class PageTemplates:
             "script": files["console.js"].address,
             "icon": files["icon.svg"].address,
             "version": version,
+            "notice": notice,
             "stamp": stamp,
             "absolute": absolute,
         }

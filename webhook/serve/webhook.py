@@ -13,6 +13,7 @@ import structlog
 
 from allocator.audit.audit_log import AuditLog, SwitchedSink
 from allocator.audit.record_source import ENTROPY_BITS
+from allocator.cli.audit import AuditOptions, audit_delivery
 from allocator.cli.http_server import Listen, serve
 from allocator.cli.process import Start, background, freeze_when_settled, stop_event
 from allocator.cli.status_server import STATUS_LIMITS
@@ -41,13 +42,14 @@ from webhook.binding.binding_server import BindingHandler
 from webhook.binding.unbound_pods_informer import UnboundPods
 from webhook.caller.callers import KnownCallers
 from webhook.caller.hook_paths import HookPaths
-from webhook.records.certificate_records import record_serving, recording
+from webhook.records.certificate_log import record_serving, recording
 from webhook.records.trail import AuditTrail, audit_trail
 from webhook.serve.admission import MOST, AdmissionApp, PodHandler
 from webhook.serve.certificates import (
     NAME,
     SECRET,
     MutualPair,
+    audit_certificates,
     certificates,
     client_certificate,
     hook_paths,
@@ -89,19 +91,24 @@ class WebhookOptions:
     most: int = MOST
     extender: Listen | None = None
     clients: Path | None = None
+    audit: AuditOptions | None = None  # None: records go to standard output only
 
 
 async def run(options: WebhookOptions) -> None:
     """Run until SIGTERM or SIGINT; a task that dies takes the program with it."""
     stop = stop_event()
     metrics = WebhookMetrics(version=version())
-    async with Client(options.access) as client, background() as start:
+    async with (
+        Client(options.access) as client,
+        audit_delivery(options.audit, metrics.delivery) as delivery,
+        background() as start,
+    ):
         rated = options.extender is not None
         inventory = Inventory(client, namespace=options.namespace, prepare_scores=rated)
         output = SwitchedSink(
             sink=sys.stdout.buffer, enabled=lambda: inventory.settings.audit.stdout
         )
-        journal = AuditLog((output,), dropped=metrics.dropped)
+        journal = AuditLog((output, *delivery), dropped=metrics.dropped)
         trail = audit_trail(
             journal,
             instance=options.identity,
@@ -261,6 +268,9 @@ def _keep_certificates(  # noqa: PLR0913 -- the parts of one whole
         mutual = _mutual(options, own, lambda: own.signing)
         if mutual is not None and options.clients is None:
             start(client_certificate(client, options.namespace).run(), "client certificate")
+        if options.audit is not None:
+            for name, kept in audit_certificates(client, options.namespace).items():
+                start(kept.run(), name)
     look = _once_settings_are_known(inventory, read_pair if mutual is None else mutual)
     refresh = RefreshController(
         serving=live,

@@ -5,7 +5,6 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-AT_HAND = {"console"}  # what a person runs on a machine of their own, and no container needs
 BUILDING = {"compiled.py", "pyproject.toml", "requirements/compile.txt", "requirements/run.txt"}
 # Comments dropped and continued lines joined, so that one line is one instruction.
 LINES = re.sub(
@@ -50,12 +49,11 @@ def test_the_image_holds_the_packages_of_the_distribution() -> None:
     """A package that a program needs runs in the image too, and the builder gets to see it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"]
-    shipped = [name for name in wheel if name not in AT_HAND]
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
 
     first = (line.split()[:-1] for line in instructions("COPY"))
     copied = {name for names in first for name in names if not name.startswith(("--", "/"))}
-    needed = {*shipped, *BUILDING}
+    needed = {*wheel, *BUILDING}
     assert copied == needed
     assert {f"!{name}" for name in needed} <= set(ignored)
 

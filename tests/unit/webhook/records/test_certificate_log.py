@@ -8,7 +8,7 @@ from certs.issue import IssueParameters, Names
 from certs.refresh_controller import CertificateReason, Notice, throwaway
 from certs.tls_server import ServingPair
 from tests.harness.records import KeptRecords, writer
-from webhook.records.certificate_records import record_serving, recording
+from webhook.records.certificate_log import record_serving, recording
 
 
 @pytest.mark.parametrize("reason", CertificateReason)

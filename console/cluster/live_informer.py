@@ -1,0 +1,275 @@
+"""The cluster as pages show it: a picture that watches keep, small enough for a console.
+
+Of each object only what pages read is kept. Of pods these are the ones that ask for GPUs.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Generic, TypeVar
+
+import msgspec
+import structlog
+from msgspec import structs
+
+from allocator.catalog.vocabularies import OWN
+from allocator.cluster.configmaps import (
+    DEVICE_CONFIG_NAME,
+    SETTINGS_NAME,
+    device_config_in,
+    settings_in,
+)
+from allocator.cluster.inventory import GPU_NODES, NAMESPACES, NODES
+from allocator.cluster.objects import ConfigMap, decode_config_map, decode_namespace
+from allocator.cluster.picture import Picture
+from allocator.cluster.pods import PODS
+from allocator.config.device_config import DeviceConfig, configured_vocabularies
+from allocator.config.settings import DEFAULTS, Settings
+from allocator.placement.choose import PlacementPolicy
+from allocator.request.pod_fields import shared
+from console.cluster.pod import PodView, request_of
+from console.cluster.snapshot import (
+    ClusterView,
+    Configuration,
+    Machine,
+    NodeReport,
+    machine,
+    name_of,
+    node_report,
+    view_of_reports,
+)
+from kube.client import Client
+from kube.clock import SYSTEM, Clock
+from kube.watch import WatchHealth, WatchSource, follow_updates
+
+# Where the API server publishes the authority of client certificates for servers like us.
+CLIENT_CA: Final = ("kube-system", "extension-apiserver-authentication", "client-ca-file")
+KINDS: Final = ("gpunodes", "nodes", "namespaces", "pods", "settings", "devices", "client-ca")
+_KEPT_ANNOTATIONS: Final = (OWN, "volcano.sh/", "hami.io/", "scheduling.k8s.io/")
+_POD: Final = msgspec.json.Decoder(PodView)
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+_Publish = Callable[[Mapping[str, T | None]], None]
+log = structlog.get_logger(__name__)
+
+
+class LiveCluster:
+    """Nodes, ledgers, settings, namespaces and asking pods, as watches last saw them."""
+
+    def __init__(self, client: Client, *, namespace: str, clock: Clock = SYSTEM) -> None:
+        """Follow through *client*; our settings are in *namespace*."""
+        self._client = client
+        self._namespace = namespace
+        self._clock = clock
+        self._reports: Picture[NodeReport | str] = Picture()
+        self._machines: Picture[Machine] = Picture()
+        self._namespaces: Picture[str] = Picture()
+        self._extended: Picture[PodView] = Picture()  # pods that name any extended resource
+        self._pods: Picture[PodView] = Picture()  # those of them that ask for GPUs
+        self._settings: Settings = DEFAULTS
+        self._devices = DeviceConfig()
+        self._configuration = Configuration()
+        self._view: ClusterView | None = None  # None: something has changed since
+        self._asking: tuple[PodView, ...] | None = None
+        self.client_ca = ""  # PEM
+        self.watches: dict[str, WatchHealth] = {kind: WatchHealth() for kind in KINDS}
+
+    async def run(self) -> None:
+        """Follow everything, for ever; RBAC: list, watch."""
+        system = self._namespace
+        async with asyncio.TaskGroup() as group:
+            for work in (
+                self._follow("gpunodes", _gpu_nodes(), self._update_reports),
+                self._follow("nodes", _nodes(), self._update_machines),
+                self._follow("namespaces", _namespaces(), self._update_namespaces),
+                self._follow("pods", self._pod_source(), self._update_pods),
+                self._follow("settings", _config_map(system, SETTINGS_NAME), self._read_settings),
+                self._follow(
+                    "devices", _config_map("kube-system", DEVICE_CONFIG_NAME), self._read_devices
+                ),
+                self._follow("client-ca", _config_map(*CLIENT_CA[:2]), self._read_client_ca),
+            ):
+                group.create_task(work)
+
+    async def _follow(self, kind: str, source: WatchSource[T], publish: _Publish[T]) -> None:
+        health = self.watches[kind]
+        await follow_updates(self._client, source, publish, health=health, clock=self._clock)
+
+    @property
+    def synced(self) -> bool:
+        """Say whether nodes, ledgers, namespaces and pods have been listed."""
+        return all(self.watches[kind].synced for kind in KINDS[:4])
+
+    def view(self) -> ClusterView | None:
+        """Return nodes and ledgers as they are now, ``None`` before they have been listed."""
+        if not (self.watches["gpunodes"].synced and self.watches["nodes"].synced):
+            return None
+        if self._view is None:
+            self._view = self._assemble()
+        return replace(self._view, now=self._clock.wall())
+
+    def pods(self) -> tuple[PodView, ...]:
+        """Return the pods that ask for GPUs, by namespace and name."""
+        if self._asking is None:
+            self._asking = tuple(
+                sorted(self._pods.values(), key=lambda pod: (pod.namespace, pod.metadata.name))
+            )
+        return self._asking
+
+    def namespaces(self) -> frozenset[str] | None:
+        """Return the names of all namespaces, ``None`` before they have been listed."""
+        return frozenset(self._namespaces) if self.watches["namespaces"].synced else None
+
+    def _assemble(self) -> ClusterView:
+        known = [self._reports[name] for name in sorted(self._reports)]
+        view = view_of_reports(
+            [report for report in known if isinstance(report, NodeReport)],
+            dict(sorted(self._machines.items())),
+            now=self._clock.wall(),
+            configuration=self._configuration,
+        )
+        return replace(view, unreadable=tuple(each for each in known if isinstance(each, str)))
+
+    def _update_reports(self, changes: Mapping[str, "_Named[NodeReport | str] | None"]) -> None:
+        self._reports.apply(
+            {name: None if each is None else each.value for name, each in changes.items()}
+        )
+        self._view = None
+
+    def _update_machines(self, changes: Mapping[str, Machine | None]) -> None:
+        for name, new in changes.items():
+            if new != self._machines.get(name):
+                self._view = None  # kubelets renew their Nodes often, and change nothing of it
+        self._machines.apply(changes)
+
+    def _update_namespaces(self, changes: Mapping[str, str | None]) -> None:
+        self._namespaces.apply(changes)
+
+    def _pod_source(self) -> WatchSource["_Named[PodView | None]"]:
+        return WatchSource(path=PODS, decode=self._decode_pod, key=lambda named: named.name)
+
+    def _decode_pod(self, raw: bytes) -> "_Named[PodView | None]":
+        pod = _POD.decode(raw)
+        if not _asks_for_extended(pod):
+            return _Named(pod.metadata.uid, None)
+        return _Named(pod.metadata.uid, slim(pod))
+
+    def _update_pods(self, changes: Mapping[str, "_Named[PodView | None] | None"]) -> None:
+        self._extended.apply(
+            {uid: None if named is None else named.value for uid, named in changes.items()}
+        )
+        self._keep_asking(changes)
+
+    def _keep_asking(self, uids: Iterable[str]) -> None:
+        """Keep those pods among *uids* that ask for GPUs, as the settings of now have it."""
+        vocabularies = self._configuration.vocabularies
+        kept: dict[str, PodView | None] = {}
+        for uid in uids:
+            pod = self._extended.get(uid)
+            asks = pod is not None and request_of(pod, vocabularies) is not None
+            kept[uid] = pod if asks else None
+        if self._pods.apply(kept):
+            self._asking = None
+
+    def _read_settings(self, changes: Mapping[str, ConfigMap | None]) -> None:
+        for config_map in filter(None, changes.values()):
+            if (settings := settings_in(config_map.data)) is not None:
+                self._settings = settings[0]
+                self._configure()
+
+    def _read_devices(self, changes: Mapping[str, ConfigMap | None]) -> None:
+        for config_map in filter(None, changes.values()):
+            if (devices := device_config_in(config_map.data)) is not None:
+                self._devices = devices
+                self._configure()
+
+    def _read_client_ca(self, changes: Mapping[str, ConfigMap | None]) -> None:
+        for config_map in changes.values():
+            self.client_ca = config_map.data.get(CLIENT_CA[2], "") if config_map else ""
+
+    def _configure(self) -> None:
+        settings, devices = self._settings, self._devices
+        self._configuration = Configuration(
+            settings=settings,
+            vocabularies=configured_vocabularies(settings, devices),
+            policy=PlacementPolicy(
+                prefer=settings.prefer,
+                geometries=devices.geometries,
+                fill_policies=settings.fill_policies,
+            ),
+        )
+        self._view = None
+        self._keep_asking(tuple(self._extended))
+
+
+@dataclass(frozen=True, slots=True)
+class _Named(Generic[T_co]):
+    """What is kept of an object, by the key of the object."""
+
+    name: str
+    value: T_co
+
+
+def _gpu_nodes() -> WatchSource[_Named[NodeReport | str]]:
+    return WatchSource(path=GPU_NODES, decode=_decode_gpu_node, key=lambda named: named.name)
+
+
+def _decode_gpu_node(raw: bytes) -> _Named[NodeReport | str]:
+    document = msgspec.json.decode(raw)
+    name = name_of(document)
+    if not name:
+        raise ValueError("a GPUNode has no name")
+    return _Named(name, node_report(document))
+
+
+def _nodes() -> WatchSource[Machine]:
+    return WatchSource(
+        path=NODES,
+        decode=lambda raw: machine(msgspec.json.decode(raw)),
+        key=lambda found: found.name,
+    )
+
+
+def _namespaces() -> WatchSource[str]:
+    return WatchSource(
+        path=NAMESPACES,
+        decode=lambda raw: decode_namespace(raw).name,
+        key=lambda name: name,
+    )
+
+
+def _config_map(namespace: str, name: str) -> WatchSource[ConfigMap]:
+    return WatchSource(
+        path=f"/api/v1/namespaces/{namespace}/configmaps",
+        decode=decode_config_map,
+        key=lambda config_map: config_map.name,
+        selectors={"fieldSelector": f"metadata.name={name}"},
+    )
+
+
+def _asks_for_extended(pod: PodView) -> bool:
+    """Say whether any container names a resource with a domain: most pods of a cluster do not."""
+    containers = (*pod.spec.containers, *(pod.spec.init_containers or ()))
+    resources = (container.resources for container in containers)
+    return any(
+        "/" in name for each in resources if each is not None for name in (each.limits or {})
+    )
+
+
+def slim(pod: PodView) -> PodView:
+    """Return *pod* without the annotations that pages do not read; equal names are shared."""
+    metadata = pod.metadata
+    kept = {
+        key: value
+        for key, value in (metadata.annotations or {}).items()
+        if key.startswith(_KEPT_ANNOTATIONS)
+    }
+    spec = structs.replace(
+        pod.spec,
+        node_name=shared(pod.spec.node_name),
+        scheduler_name=shared(pod.spec.scheduler_name),
+    )
+    namespace = shared(metadata.namespace or "")
+    return structs.replace(
+        pod, metadata=structs.replace(metadata, annotations=kept, namespace=namespace), spec=spec
+    )

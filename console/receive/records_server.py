@@ -1,0 +1,256 @@
+"""Receives records: who sends is known by certificate and token, and every line is checked."""
+
+import asyncio
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+import structlog
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from allocator.audit.record import parse_record
+from allocator.cli.http_server import PEER_CERTIFICATE
+from allocator.model.untrusted import escaped, inert
+from console.access.attempts import FailedAttempts, TooManyAttemptsError
+from console.access.authentication_server import bearer_token
+from console.access.reviews_client import ReviewsUnavailableError, TokenReviewer
+from console.receive.console_metrics import ConsoleMetrics
+from console.receive.sender import Sender, SenderAccounts, rejection, sender_of
+from console.receive.store_thread import QueueFullError, StoreThread
+from console.records.rows import StoredRecord
+from console.store.store import StoreError
+from kube.clock import SYSTEM, Clock
+
+PATH: Final = "/v1/records"
+LARGEST_BODY: Final = 4 * 1024 * 1024  # bytes, compressed or not
+MOST_RECORDS: Final = 2000  # of one batch
+BODIES_AT_ONCE: Final = 8  # each may take twice LARGEST_BODY while it is read
+BUSY_SECONDS: Final = 1
+FAULT_SECONDS: Final = 10  # after which a store or an API server may answer again
+log = structlog.get_logger(__name__)
+
+
+class BatchError(Exception):
+    """A batch is refused as a whole; ``after`` says when to try again, in seconds."""
+
+    def __init__(self, status: HTTPStatus, why: str, *, after: int | None = None) -> None:
+        """Keep the answer."""
+        super().__init__(why)
+        self.status = status
+        self.after = after
+
+
+class RejectedLine(msgspec.Struct, frozen=True):
+    """One line that was not stored; lines count from 1."""
+
+    line: int
+    why: str
+
+
+class BatchAnswer(msgspec.Struct, frozen=True):
+    """What became of a batch."""
+
+    stored: int
+    known: int
+    rejected: tuple[RejectedLine, ...] = ()
+
+
+@dataclass(slots=True)
+class _Batch:
+    records: list[StoredRecord] = field(default_factory=list)
+    rejected: list[RejectedLine] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordsServer:
+    """Answers senders of records."""
+
+    tokens: TokenReviewer
+    accounts: SenderAccounts
+    writer: StoreThread
+    metrics: ConsoleMetrics
+    clock: Clock = SYSTEM
+    _failures: FailedAttempts = field(default_factory=FailedAttempts, init=False)
+    _bodies: asyncio.Semaphore = field(
+        default_factory=lambda: asyncio.Semaphore(BODIES_AT_ONCE), init=False
+    )
+
+    def app(self) -> Starlette:
+        """Return what serves the port."""
+        app = Starlette(routes=[Route(PATH, self.receive, methods=["POST"])])
+        app.router.redirect_slashes = False
+        return app
+
+    async def receive(self, request: Request) -> Response:
+        """Store one batch, and say what became of each line."""
+        try:
+            answer, sender = await self._receive(request)
+        except BatchError as error:
+            self.metrics.count_batch(error.status)
+            return _refusal(error)
+        except ClientDisconnect:
+            return Response(status_code=HTTPStatus.BAD_REQUEST)
+        self.metrics.count_batch(HTTPStatus.OK)
+        self.metrics.count_records(answer.stored, answer.known, len(answer.rejected))
+        if answer.rejected:
+            first = answer.rejected[0]
+            log.warning(
+                "records rejected",
+                sender=sender.text,
+                lines=len(answer.rejected),
+                first=first.why,
+            )
+        return Response(msgspec.json.encode(answer), media_type="application/json")
+
+    async def _receive(self, request: Request) -> tuple[BatchAnswer, Sender]:
+        sender = await self._sender(request)
+        encoding = request.headers.get("content-encoding", "identity").strip().lower()
+        if encoding not in {"identity", "gzip"}:
+            raise BatchError(
+                HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+                f"content-encoding is {escaped(encoding)}; accepted: gzip, or none",
+            )
+        if self._bodies.locked():
+            raise BatchError(
+                HTTPStatus.TOO_MANY_REQUESTS, "too many batches at once", after=BUSY_SECONDS
+            )
+        async with self._bodies:
+            body = await _body(request)
+            batch = await asyncio.to_thread(self._read, body, encoding == "gzip", sender)
+            del body
+            stored = await self._store(batch.records)
+        known = len(batch.records) - stored
+        return BatchAnswer(stored, known, tuple(batch.rejected)), sender
+
+    async def _sender(self, request: Request) -> Sender:
+        """Return who sends; raises BatchError."""
+        if PEER_CERTIFICATE not in request.scope.get("state", {}):
+            raise BatchError(HTTPStatus.UNAUTHORIZED, "no client certificate was shown")
+        address = request.client.host if request.client else ""
+        now = self.clock.monotonic()
+        try:
+            self._failures.check(address, now)
+        except TooManyAttemptsError as error:
+            raise BatchError(
+                HTTPStatus.TOO_MANY_REQUESTS, str(error), after=int(error.seconds) + 1
+            ) from error
+        token = bearer_token(request)
+        try:
+            identity = await self.tokens.identity(token) if token else None
+        except ReviewsUnavailableError as error:
+            log.warning("sender not authenticated", why=str(error))
+            raise BatchError(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "the token cannot be reviewed now",
+                after=FAULT_SECONDS,
+            ) from error
+        if identity is None:
+            self._failures.note_failure(address, now)
+            raise BatchError(
+                HTTPStatus.UNAUTHORIZED, "no bearer token that the API server knows for us"
+            )
+        sender = sender_of(identity, self.accounts)
+        if sender is None:
+            raise BatchError(
+                HTTPStatus.FORBIDDEN,
+                f"{inert(identity.user)[:253]} may not send records; accepted:"
+                f" {self.accounts.webhook}, or {self.accounts.agent} with a token of its node",
+            )
+        return sender
+
+    def _read(self, body: bytes, compressed: bool, sender: Sender) -> _Batch:  # noqa: FBT001 -- in a thread
+        """Parse a body; raises BatchError where it is too large or damaged as a whole."""
+        text = inflate(body) if compressed else body
+        lines = text.split(b"\n", MOST_RECORDS + 1)
+        if len(lines) > MOST_RECORDS and any(line.strip() for line in lines[MOST_RECORDS:]):
+            raise BatchError(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"over {MOST_RECORDS} lines in a batch"
+            )
+        batch, now = _Batch(), int(self.clock.wall().timestamp() * 1000)
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                record = parse_record(line)
+                why = rejection(record, sender, now)
+            except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+                batch.rejected.append(RejectedLine(number, escaped_reason(error)))
+                continue
+            if why:
+                batch.rejected.append(RejectedLine(number, why))
+            else:
+                batch.records.append(StoredRecord(record=record, sender=sender.text))
+        return batch
+
+    async def _store(self, records: Sequence[StoredRecord]) -> int:
+        if not records:
+            return 0
+        try:
+            return await self.writer.append(records)
+        except QueueFullError as error:
+            raise BatchError(
+                HTTPStatus.TOO_MANY_REQUESTS, "the store is busy", after=BUSY_SECONDS
+            ) from error
+        except StoreError as error:
+            log.error("records not stored", why=str(error))  # noqa: TRY400 -- says it all
+            raise BatchError(
+                HTTPStatus.SERVICE_UNAVAILABLE, "the store cannot write now", after=FAULT_SECONDS
+            ) from error
+
+
+async def _body(request: Request) -> bytes:
+    """Return the whole body; raises BatchError where it is too large."""
+    too_large = BatchError(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a batch has over {LARGEST_BODY} bytes"
+    )
+    stated = request.headers.get("content-length", "")
+    if stated.isdigit() and (len(stated) > len(str(LARGEST_BODY)) or int(stated) > LARGEST_BODY):
+        raise too_large
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > LARGEST_BODY:
+            raise too_large
+    return bytes(body)
+
+
+def inflate(body: bytes) -> bytes:
+    """Return what *body* holds in gzip; raises BatchError where that is damaged or too large."""
+    inflater = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)  # 16: gzip
+    try:
+        text = inflater.decompress(body, LARGEST_BODY + 1)
+    except zlib.error as error:
+        raise BatchError(HTTPStatus.BAD_REQUEST, f"the body is no gzip: {error}") from error
+    if len(text) > LARGEST_BODY:
+        raise BatchError(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a batch has over {LARGEST_BODY} bytes"
+        )
+    if not inflater.eof or inflater.unused_data:
+        raise BatchError(
+            HTTPStatus.BAD_REQUEST, "the body is cut short, or has something after its end"
+        )
+    return text
+
+
+def escaped_reason(error: Exception) -> str:
+    """Return why a line cannot be read, cut and without control characters."""
+    return inert(str(error) or type(error).__name__)[:256]
+
+
+def _refusal(error: BatchError) -> Response:
+    headers = {} if error.after is None else {"retry-after": str(error.after)}
+    if error.status is HTTPStatus.UNAUTHORIZED:
+        headers["www-authenticate"] = "Bearer"
+    # What is left of a refused body is not read.
+    return Response(
+        msgspec.json.encode({"error": str(error)}),
+        status_code=error.status,
+        headers={**headers, "connection": "close"},
+        media_type="application/json",
+    )

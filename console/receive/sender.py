@@ -1,0 +1,116 @@
+"""Who may send which records: a webhook those of the control plane, an agent those of its node."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from allocator.audit.record import (
+    AdmissionRecord,
+    AllocatedRecord,
+    AnyRecord,
+    BindRecord,
+    CertificateRecord,
+    Component,
+    EvictedRecord,
+    HealthRecord,
+    LateCommitRecord,
+    ReconfiguredRecord,
+    Record,
+    ReleasedRecord,
+    SettingsRecord,
+    SnapshotRecord,
+    StartedRecord,
+    StartRefusedRecord,
+    ViolationRecord,
+    WaitingRecord,
+    WorkloadRecord,
+)
+from allocator.model.untrusted import quote
+from console.access.identity import UserIdentity
+from console.receive.bounds import value_fault
+from console.records.limits import record_defect
+
+NODE_CLAIM: Final = "authentication.kubernetes.io/node-name"  # of a token: where its pod runs
+KINDS: Final[Mapping[Component, frozenset[type[Record]]]] = MappingProxyType(
+    {
+        Component.WEBHOOK: frozenset(
+            {
+                AdmissionRecord,
+                BindRecord,
+                LateCommitRecord,
+                ReleasedRecord,
+                WaitingRecord,
+                SettingsRecord,
+                CertificateRecord,
+                WorkloadRecord,
+                SnapshotRecord,
+                EvictedRecord,
+            }
+        ),
+        Component.AGENT: frozenset(
+            {
+                AllocatedRecord,
+                StartedRecord,
+                StartRefusedRecord,
+                ReconfiguredRecord,
+                ViolationRecord,
+                EvictedRecord,
+                HealthRecord,
+                CertificateRecord,
+            }
+        ),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SenderAccounts:
+    """The user names of the service accounts that may send."""
+
+    webhook: str
+    agent: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sender:
+    """A program that sends records; an agent's ``node`` is that of its token."""
+
+    component: Component
+    node: str = ""
+
+    @property
+    def text(self) -> str:
+        """Return how it was authenticated, in words, for the record."""
+        place = f" of node {self.node}" if self.node else ""
+        return f"{self.component}{place}, by certificate and token"
+
+
+def sender_of(identity: UserIdentity, accounts: SenderAccounts) -> Sender | None:
+    """Return which program *identity* is; ``None`` for everybody else.
+
+    An agent without exactly one node in its token is nobody: its records could not be checked.
+    """
+    if identity.user == accounts.webhook:
+        return Sender(component=Component.WEBHOOK)
+    nodes = identity.values(NODE_CLAIM)
+    if identity.user == accounts.agent and len(nodes) == 1 and nodes[0]:
+        return Sender(component=Component.AGENT, node=nodes[0])
+    return None
+
+
+def rejection(record: AnyRecord, sender: Sender, now: int) -> str:
+    """Return why *record* is not taken from *sender*; empty if it is.
+
+    *now* is the time in milliseconds since 1970.
+    """
+    tag = str(record.__struct_config__.tag)
+    if record.component is not sender.component:
+        return (
+            f"component is {quote(record.component)}, but the sender is {quote(sender.component)}"
+        )
+    if type(record) not in KINDS[sender.component]:
+        return f"kind is {quote(tag)}, of which {sender.component} sends none"
+    if sender.component is Component.AGENT and record.node != sender.node:
+        return f"node is {quote(record.node)}, but the token is of node {quote(sender.node)}"
+    return record_defect(record, now) or value_fault(record)

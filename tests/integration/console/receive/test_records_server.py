@@ -1,0 +1,388 @@
+"""The port of records: who may send which, and what becomes of each line."""
+
+import asyncio
+import contextlib
+import gzip
+import json
+import ssl
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientError
+
+from allocator.cli.http_server import ConnectionLimits
+from console.records.query import EVERYTHING, PageRequest, RecordFilter
+from console.store.opening import open_store
+from console.store.store import RecordStore
+from kube.errors import UnreachableError
+from tests.builders.sent_records import Line, admission, body_of, health, started
+from tests.integration.console.ports import (
+    CLUSTER,
+    OURS,
+    Site,
+    answer,
+    bearer,
+    client_tls,
+    play,
+    records_port,
+)
+
+SENDER = client_tls(OURS.issue("sender"))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[RecordStore]:
+    with contextlib.closing(open_store(str(tmp_path / "records.db"))) as opened:
+        yield opened
+
+
+async def send(
+    site: Site,
+    body: bytes,
+    *,
+    who: str = "webhook",
+    tls: ssl.SSLContext = SENDER,
+    headers: dict[str, str] | None = None,
+) -> tuple[int, Any]:
+    more = {**bearer(who), **(headers or {})}
+    url = f"{site.url}/v1/records"
+    return await answer(url, tls=tls, method="POST", data=body, headers=more)
+
+
+def kept(store: RecordStore) -> list[tuple[str, str]]:
+    """Return id and sender of all records."""
+    page = store.records(EVERYTHING, RecordFilter(), PageRequest(size=1000))
+    return [(stored.record.id, stored.sender) for stored in page.rows]
+
+
+def answered(site: Site) -> dict[str, float]:
+    """Return how many batches were answered with each status."""
+    found = site.metrics.registry.collect()
+    samples = [sample for family in found for sample in family.samples]
+    name = "vgpu_console_batches_total"
+    return {each.labels["code"]: each.value for each in samples if each.name == name}
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_batch_is_stored_once(store: RecordStore, *, compressed: bool) -> None:
+    """However often it is sent; the record says how its sender was known."""
+    lines = [admission(), admission(digest="d2")]
+    body = gzip.compress(body_of(lines)) if compressed else body_of(lines)
+    headers = {"Content-Encoding": "gzip"} if compressed else {}
+
+    async def scenario() -> None:
+        async with records_port(store) as site:
+            first = await send(site, body, headers=headers)
+            assert first == (200, {"stored": 2, "known": 0, "rejected": []})
+            again = await send(site, body, headers=headers)
+            assert again == (200, {"stored": 0, "known": 2, "rejected": []})
+
+    play(scenario)
+    assert dict(kept(store)) == {line["id"]: "webhook, by certificate and token" for line in lines}
+
+
+def test_an_agent_writes_for_its_node(store: RecordStore) -> None:
+    """Which its records then say."""
+    line = health()
+
+    async def scenario() -> None:
+        async with records_port(store) as site:
+            assert (await send(site, body_of([line]), who="agent-1"))[0] == 200
+
+    play(scenario)
+    assert kept(store) == [(line["id"], "agent of node node-1, by certificate and token")]
+
+
+FORGED: list[tuple[str, str, Line, str]] = [
+    ("agent-for-another-node", "agent-2", health("node-1"), 'node is "node-1"'),
+    ("agent-for-no-node", "agent-1", health(""), 'node is ""'),
+    ("agent-for-a-pod-elsewhere", "agent-1", started("node-2"), 'node is "node-2"'),
+    ("agent-as-webhook", "agent-1", health(component="webhook"), 'component is "webhook"'),
+    ("agent-as-console", "agent-1", health(component="console"), 'component is "console"'),
+    (
+        "agent-decides",
+        "agent-1",
+        admission(component="agent", node="node-1"),
+        'kind is "admission"',
+    ),
+    ("webhook-as-agent", "webhook", health(), 'component is "agent"'),
+    ("webhook-starts", "webhook", started(component="webhook"), 'kind is "started"'),
+    ("webhook-as-console", "webhook", admission(component="console"), 'component is "console"'),
+    ("id-of-another-form", "webhook", admission(id="1"), 'id "1" is not accepted'),
+    ("id-with-capitals", "webhook", admission(id="A" * 32), "is not accepted"),
+    ("id-of-sql", "webhook", admission(id="'; DROP TABLE record; --"), "is not accepted"),
+    ("from-the-future", "webhook", admission(at="2099-01-01T00:00:00.000Z"), "in the future"),
+    ("from-long-ago", "webhook", admission(at="1999-01-01T00:00:00.000Z"), "before 2020"),
+    ("without-a-time", "webhook", admission(at="yesterday"), "is not a time"),
+    ("time-without-offset", "webhook", admission(at="2026-01-01T00:00:00"), "is not a time"),
+    ("a-long-name", "webhook", admission(pod="p" * 300), "longer than 253"),
+    ("nul", "webhook", admission(user="a\0b"), "a text has a NUL"),
+    ("huge-number", "webhook", admission(containers=[{"name": "m", "count": 10**18}]), "a number"),
+    ("deep", "webhook", admission(asked={"a": json.loads("[" * 60 + "]" * 60)}), "levels of them"),
+    ("wide", "webhook", admission(asked={"a": [0] * 30_000}), "over 20000 values"),
+    ("another-type", "webhook", admission(step=1), "Expected `str`, got `int`"),
+    ("another-kind", "webhook", admission(kind="confession"), "Invalid value 'confession'"),
+    ("no-component", "webhook", {"kind": "health", "id": "a"}, "missing required field"),
+]
+
+
+@pytest.mark.parametrize(
+    ("who", "line", "why"), [row[1:] for row in FORGED], ids=[row[0] for row in FORGED]
+)
+def test_a_forged_record_is_rejected(store: RecordStore, who: str, line: Line, *, why: str) -> None:
+    """It is named by its line; those beside it are stored."""
+    good = admission() if who == "webhook" else health(f"node-{who[-1]}")
+
+    async def scenario() -> None:
+        async with records_port(store) as site:
+            status, told = await send(site, body_of([good, line, good]), who=who)
+            assert status == 200
+            assert [each["line"] for each in told["rejected"]] == [2]
+            assert why in told["rejected"][0]["why"]
+
+    play(scenario)
+    assert [record_id for record_id, _ in kept(store)] == [good["id"]]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"{",
+        b"null",
+        b"[]",
+        b"\xff\xfe",
+        b'{"kind": "health"',
+        b"[" * 100_000,
+        b'{"kind":' * 50_000,
+        b'{"kind": "admission", "id": "\\ud800"}',
+        b"\x1f\x8b",
+        b"1e999",
+        b'{"kind": "admission", "asked": ' + b"9" * 5000 + b"}",
+    ],
+    ids=range(11),
+)
+def test_a_line_that_is_no_record_is_rejected(store: RecordStore, line: bytes) -> None:
+    """The text of the answer holds no control character."""
+    good = admission()
+
+    async def scenario() -> None:
+        async with records_port(store) as site:
+            status, told = await send(site, line + b"\n\n" + body_of([good]))
+            assert (status, told["stored"]) == (200, 1)
+            [rejected] = told["rejected"]
+            assert rejected["line"] == 1
+            assert rejected["why"].isprintable()
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("who", "status"),
+    [
+        ("unknown", 401),
+        ("", 401),
+        ("other", 403),
+        ("admin", 403),
+        ("agent-nowhere", 403),
+        ("agent-both", 403),
+    ],
+)
+def test_who_may_not_send_is_told(store: RecordStore, who: str, status: int) -> None:
+    """Even an administrator writes no records, nor an agent whose node is not known."""
+
+    async def scenario() -> None:
+        async with records_port(store) as site:
+            answered = await send(site, body_of([health()]), who=who)
+            assert answered[0] == status
+            assert answered[1]["error"]
+
+    play(scenario)
+    assert kept(store) == []
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Authorization": "webhook"},
+        {"Authorization": "Basic d2ViaG9vazo="},
+        {"Authorization": "Bearer"},
+        {"Authorization": "Bearer webhook webhook"},
+        {"X-Forwarded-User": "system:serviceaccount:vgpu-admission-system:vgpu-webhook"},
+        {"Cookie": "__Host-vgpu-session=webhook"},
+    ],
+)
+def test_only_a_bearer_token_is_a_token(store: RecordStore, headers: dict[str, str]) -> None:
+    """No other header stands in for it."""
+
+    async def scenario() -> None:
+        async with records_port(store) as site:
+            status, _ = await answer(
+                f"{site.url}/v1/records",
+                tls=SENDER,
+                method="POST",
+                data=body_of([admission()]),
+                headers=headers,
+            )
+            assert status == 401
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("tls", [client_tls(), client_tls(CLUSTER.issue("sender"))])
+def test_without_a_certificate_of_ours_nobody_is_heard(
+    store: RecordStore, tls: ssl.SSLContext
+) -> None:
+    """Whatever token there is."""
+
+    async def scenario() -> None:
+        async with records_port(store) as site:
+            with pytest.raises((OSError, ClientError)):
+                await send(site, body_of([admission()]), tls=tls)
+            assert not site.reviews.asked
+
+    play(scenario)
+
+
+BOMB = gzip.compress(bytes(64 * 1024 * 1024))
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        pytest.param(bytes(4 * 1024 * 1024 + 1), {}, 413, id="large"),
+        pytest.param(BOMB, {"Content-Encoding": "gzip"}, 413, id="bomb"),
+        pytest.param(gzip.compress(b"{}") + b"x", {"Content-Encoding": "gzip"}, 400, id="tail"),
+        pytest.param(gzip.compress(b"{}") * 2, {"Content-Encoding": "gzip"}, 400, id="twice"),
+        pytest.param(gzip.compress(b"{}")[:-1], {"Content-Encoding": "gzip"}, 400, id="cut"),
+        pytest.param(b"{}", {"Content-Encoding": "gzip"}, 400, id="plain"),
+        pytest.param(zlib.compress(b"{}"), {"Content-Encoding": "gzip"}, 400, id="zlib"),
+        pytest.param(b"{}", {"Content-Encoding": "br"}, 415, id="brotli"),
+        pytest.param(b"{}", {"Content-Encoding": "gzip, gzip"}, 415, id="gzip-twice"),
+        pytest.param(b"{}\n" * 2001, {}, 413, id="many"),
+    ],
+)
+def test_a_batch_that_cannot_be_read_is_refused_as_a_whole(
+    store: RecordStore, body: bytes, headers: dict[str, str], *, status: int
+) -> None:
+    """And the connection ends, because the rest of a body is not read."""
+
+    async def scenario() -> None:
+        async with records_port(store) as site:
+            # An answer may be overtaken by the end of the connection.
+            with contextlib.suppress(OSError, ClientError):
+                assert (await send(site, body, headers=headers))[0] == status
+            assert answered(site) == {str(status): 1}
+            assert (await send(site, body_of([admission()])))[0] == 200
+
+    play(scenario)
+    assert len(kept(store)) == 1
+
+
+def test_two_thousand_lines_are_a_batch(store: RecordStore) -> None:
+    """With or without an end of the last line."""
+    lines = [health() for _ in range(2000)]
+
+    async def scenario() -> None:
+        async with records_port(store) as site:
+            for body in (body_of(lines), body_of(lines).rstrip()):
+                status, told = await send(site, body, who="agent-1")
+                assert (status, told["rejected"]) == (200, [])
+
+    play(scenario)
+
+
+def test_a_body_that_comes_too_slowly_ends(store: RecordStore) -> None:
+    """So do many of them, while others are served."""
+    limits = ConnectionLimits(request_seconds=0.5, sweep_seconds=0.1)
+    head = (
+        b"POST /v1/records HTTP/1.1\r\nhost: a\r\nauthorization: Bearer webhook\r\n"
+        b"content-length: 1000\r\n\r\n"
+    )
+
+    async def scenario() -> None:
+        async with records_port(store, limits=limits) as site:
+            slow = [
+                await asyncio.open_connection("127.0.0.1", site.port, ssl=SENDER) for _ in range(4)
+            ]
+            for _, writer in slow:
+                writer.write(head)
+            assert (await send(site, body_of([admission()])))[0] == 200
+            for reader, writer in slow:
+                async with asyncio.timeout(5):
+                    with contextlib.suppress(OSError):
+                        await reader.read()
+                writer.close()
+
+    play(scenario)
+
+
+def test_more_bodies_than_there_is_room_for_come_again(store: RecordStore) -> None:
+    """Each is told when."""
+    head = (
+        b"POST /v1/records HTTP/1.1\r\nhost: a\r\nauthorization: Bearer webhook\r\n"
+        b"content-length: 1000\r\n\r\n{"
+    )
+
+    async def scenario() -> None:
+        async with records_port(store) as site:
+            slow = [
+                await asyncio.open_connection("127.0.0.1", site.port, ssl=SENDER) for _ in range(8)
+            ]
+            for _, writer in slow:
+                writer.write(head)
+            await asyncio.sleep(0.3)
+            status, told = await send(site, body_of([admission()]))
+            assert (status, told) == (429, {"error": "too many batches at once"})
+            for _, writer in slow:
+                writer.close()
+            await asyncio.sleep(0.3)
+            assert (await send(site, body_of([admission()])))[0] == 200
+
+    play(scenario)
+
+
+def test_while_tokens_cannot_be_reviewed_senders_wait(store: RecordStore) -> None:
+    """They are not refused, which would make them drop what they have."""
+
+    async def scenario() -> None:
+        async with records_port(store) as site:
+            site.reviews.error = UnreachableError("refused", sent=False)
+            assert (await send(site, body_of([admission()])))[0] == 503
+            site.reviews.error = None
+            assert (await send(site, body_of([admission()])))[0] == 200
+
+    play(scenario)
+
+
+def test_who_fails_again_and_again_must_wait(store: RecordStore) -> None:
+    """No API server is asked for ever about tokens of nobody."""
+
+    async def scenario() -> None:
+        async with records_port(store) as site:
+            statuses = [(await send(site, b"{}", who=f"guess-{number}"))[0] for number in range(12)]
+            assert statuses == [401] * 10 + [429] * 2
+            assert len(site.reviews.asked) == 10
+
+    play(scenario)
+
+
+def test_other_paths_and_methods_are_not_there(store: RecordStore) -> None:
+    """The port does one thing."""
+
+    async def scenario() -> None:
+        async with records_port(store) as site:
+            for method, path, status in (
+                ("GET", "/v1/records", 405),
+                ("POST", "/v1/records/", 404),
+                ("POST", "/", 404),
+                ("GET", "/api/v1/records", 404),
+            ):
+                url = f"{site.url}{path}"
+                found = await answer(url, tls=SENDER, method=method, headers=bearer("webhook"))
+                assert found[0] == status
+
+    play(scenario)
