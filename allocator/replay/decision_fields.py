@@ -66,7 +66,7 @@ def released_fields(node: str, entry: Entry, why: str) -> dict[str, Any]:
 
 
 def device_fields(grant: Grant) -> dict[str, Any]:
-    """Return one grant, as fields of a record."""
+    """Return *grant* as one of the ``devices`` of a record."""
     placed = grant.placed
     fields: dict[str, Any] = {
         "gpu": escaped(grant.gpu),

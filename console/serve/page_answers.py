@@ -27,7 +27,7 @@ from console.pages.audit.waiting import waiting_page
 from console.pages.fleet import usage
 from console.pages.fleet.fit import decided_request
 from console.pages.fleet.nodes import hidden_nodes
-from console.pages.fleet.usage import IdleSlice, Series
+from console.pages.fleet.usage import IdleSlice, UsageSeries
 from console.pages.parts.blocks import PageBlock, PageNote, PageQuestion, PageView
 from console.pages.parts.cell import stamp
 from console.pages.parts.visible import visible_pods, visible_site, visible_why
@@ -227,7 +227,7 @@ def _running(services: PageServices, scope: Scope, idle: IdleSlice) -> DecisionR
     return rows[0] if rows and rows[0].pod == idle.pod else None
 
 
-async def ask(services: PageServices, question: str) -> tuple[Series, ...] | None:
+async def ask(services: PageServices, question: str) -> tuple[UsageSeries, ...] | None:
     """Return the answer of Prometheus; ``None`` where there is none, or it does not answer."""
     if services.query is None:
         return None
