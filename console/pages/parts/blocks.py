@@ -54,6 +54,7 @@ class PageTable:
     command: str = ""  # that would
     more: str = ""  # address of the next page
     note: str = ""
+    folded: bool = False  # shown once somebody opens it
     exports: tuple[tuple[str, str], ...] = ()  # format and address
 
 

@@ -29,7 +29,7 @@ def addresses() -> list[str]:
     return sorted(PATHS.values())
 
 
-OURS = ("vgpu-admission", "vgpu-agent", "<bdi>amy@example.org</bdi></p>")
+OURS = ("vgpu-admission", "vgpu-agent", "<bdi>amy@example.org</bdi> <a")
 
 
 def content(app: Starlette, address: str) -> str:
