@@ -338,9 +338,12 @@ def _what_it_takes(facts: DecisionFacts) -> Iterator[PageBlock]:
     if row.verdict == AdmissionVerdict.UNTOUCHED and not row.asked:
         return
     links = (("Fit with these values", link),) if link else ()
+    replayed = () if facts.replay is None else facts.replay.blocks
+    if any(isinstance(block, FactList) and block.name == "today" for block in replayed):
+        return  # the replay says it, with all filters
     if facts.today is not None:
         lines = answer_lines(facts.today, limited=facts.limited)
-        yield facts_of("The same request on the GPUs of today", lines, name="today")
+        yield facts_of("The same request on the GPUs of today", lines, name="fit")
         yield PageNote(
             text="Nothing is reserved. Filters for models and GPUs are left out here."
             if _has_filters(facts)

@@ -5,7 +5,7 @@ import pytest
 from console.pages.fleet.usage import (
     PROMISED,
     USED,
-    Series,
+    UsageSeries,
     amounts_by_namespace,
     by_namespace,
     idle_since,
@@ -73,7 +73,7 @@ def test_an_answer_is_bounded() -> None:
 def test_a_chart_stays_within_its_bounds() -> None:
     """Times and amounts are scaled to it, whatever they are."""
     points = tuple((1e9 + 720.0 * n, float(n**3)) for n in range(121))
-    chart, table = usage_blocks([Series(labels={}, points=points)], [], NOW)
+    chart, table = usage_blocks([UsageSeries(labels={}, points=points)], [], NOW)
 
     pairs = [tuple(map(float, p.split(","))) for p in chart.lines[0].points.split()]  # type: ignore[union-attr]
     assert all(0 <= x <= 400 and 14 <= y <= 132 for x, y in pairs)
