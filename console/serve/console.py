@@ -165,6 +165,7 @@ class ConsoleParts:
             query=PrometheusClient(prometheus).query if prometheus else None,
             version=version(),
             notice=NOTICE if self._options.viewers.read_all else "",
+            login=not self._options.viewers.read_all,
         )
 
     def receiver(self) -> App:

@@ -66,6 +66,7 @@ def services(kind: str = "typical", scope: Scope = EVERYTHING) -> PageServices:
         now=now,
         query=prometheus_answer if kind == "measured" else None,
         version="0.1.0",
+        login=True,
     )
 
 

@@ -39,6 +39,7 @@ class TableColumn:
     key: str
     title: str
     numeric: bool = False
+    wide: bool = False  # holds sentences, or amounts with their units
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
