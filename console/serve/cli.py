@@ -18,6 +18,7 @@ from allocator.cli.options import (
     namespace,
     run_to_end,
 )
+from allocator.model.untrusted import quote
 from certs.pem import certificates as certificates_in
 from console.access.proxy import GROUP_HEADER, USER_HEADER, ProxyRules
 from console.access.rights_client import PeopleShown
@@ -122,6 +123,11 @@ AGENTS_NAMESPACE = f"{SYSTEM_NAMESPACE.removesuffix('-system')}-agents"
     show_default=True,
     help="namespace of the node agents",
 )
+@click.option(
+    "--prometheus",
+    default="",
+    help="address of the Prometheus that scrapes the agents, for what is used and idle",
+)
 @click.option("--drain", type=click.IntRange(0, 300), default=10, show_default=True)
 @kubeconfig
 @context
@@ -144,6 +150,7 @@ def console(
     proxy_group_separator: str,
     read_all: bool,  # noqa: FBT001 -- click's
     agents: str,
+    prometheus: str,
     drain: int,
     kubeconfig: Path | None,
     context: str | None,
@@ -167,6 +174,11 @@ def console(
         viewers = replace(viewers, proxy=rules)
     if fault := _fault(viewers, listen, proxy_names):
         raise click.UsageError(fault)
+    if prometheus and not prometheus.startswith(("http://", "https://")):
+        raise click.UsageError(
+            f"--prometheus: {quote(prometheus)} is no address; accepted: such as"
+            " http://prometheus.monitoring:9090"
+        )
     log_lines()
     options = ConsoleOptions(
         access=access(kubeconfig, context),
@@ -179,6 +191,7 @@ def console(
         store=store,
         retention=Retention(age=timedelta(days=keep_days), size=keep_mib * 1024**2),
         viewers=viewers,
+        prometheus=prometheus,
         drain=drain,
     )
     try:

@@ -31,6 +31,7 @@ from console.access.rights_client import ViewerRights
 from console.access.session import SessionCodec, parse_keys
 from console.access.viewer import Viewer
 from console.cluster.live_informer import LiveCluster
+from console.pages.fleet.prometheus_client import PrometheusClient
 from console.receive.console_metrics import ConsoleMetrics
 from console.receive.records_server import RecordsServer
 from console.receive.sender import SenderAccounts
@@ -154,14 +155,17 @@ class ConsoleParts:
 
     def services(self) -> PageServices:
         """Return what pages and their data are made from."""
+        prometheus = self._options.prometheus
         return PageServices(
             store=self._store,
             viewer=everybody() if self._options.viewers.read_all else self.authenticator.viewer,
             cluster=self.cluster.view,
             pods=self.cluster.pods,
             now=self._clock.wall,
+            query=PrometheusClient(prometheus).query if prometheus else None,
             version=version(),
             notice=NOTICE if self._options.viewers.read_all else "",
+            login=not self._options.viewers.read_all,
         )
 
     def receiver(self) -> App:

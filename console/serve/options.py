@@ -45,4 +45,5 @@ class ConsoleOptions:
     store: str  # a file, or the URL of a database
     retention: Retention = field(default_factory=Retention)
     viewers: AccessOptions = field(default_factory=AccessOptions)
+    prometheus: str = ""  # its address; empty: none is asked
     drain: int = 10

@@ -82,8 +82,8 @@ async def overview(services: PageServices, question: PageQuestion, _request: Req
 
 async def decisions(services: PageServices, question: PageQuestion, _request: Request) -> PageView:
     """Return the page of decisions."""
-    search = decision_search(question.values, question.now)
     scope, page = question.viewer.scope, page_request(question)
+    search = decision_search(question.values, question.now, people=scope.people)
     rows = await asyncio.to_thread(services.store.decisions, scope, search.filter, page)
     facets = await asyncio.to_thread(services.store.facets, scope, search.filter)
     return decisions_page(question, search, rows, facets=facets)
@@ -100,7 +100,9 @@ async def decision(services: PageServices, question: PageQuestion, request: Requ
     life = await asyncio.to_thread(services.store.life, scope, row)
     pod_why = await asyncio.to_thread(_pod_why, services, question, row.pod_uid)
     today = None
-    if row.state in _UNSERVED and (site := services.cluster()) is not None:
+    unexplained = pod_why is None or pod_why.outlook is None
+    site = services.cluster()
+    if row.state in _UNSERVED and unexplained and site is not None:
         today = await asyncio.to_thread(_fit_today, row, site)
     replayed = await asyncio.to_thread(_replayed, services, question, life)
     facts = DecisionFacts(

@@ -30,3 +30,4 @@ class PageServices:
     query: Callable[[str], Awaitable[object]] | None = None
     version: str = ""
     notice: str = ""
+    login: bool = False  # people log in, and may log out

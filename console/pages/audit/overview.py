@@ -21,6 +21,7 @@ from console.pages.parts.links import address, node_address
 from console.records.rows import DecisionRow, OverviewRow, RowPage
 
 HOURS: Final = 24  # that verdicts are counted of
+MOST_BROKEN: Final = 20  # GPUs that are named
 _VERDICTS: Final = ("rewritten", "refused", "error", "untouched")
 
 
@@ -50,6 +51,8 @@ def _blocks(
 ) -> Iterator[PageBlock]:
     yield _attention(facts)
     yield _figures(question, facts.row)
+    if facts.row.refusals:
+        yield _refusals(facts.row)
     if facts.row.waiting:
         yield waiting_counts(question, facts.row.waiting)
     site = facts.site
@@ -73,11 +76,19 @@ def _attention(facts: OverviewFacts) -> FactList:
     if row.violations:
         text = word(f"{counted(row.violations, 'violation')} of a limit", Tone.BAD)
         rows.append(("Isolation", (text, plain("records", href="/records?kind=violation"))))
-    for gpu in row.unhealthy[:20]:
+    for gpu in row.unhealthy[:MOST_BROKEN]:
         node = gpu.partition(" ")[0]
         rows.append(("Unhealthy", (code(gpu, href=node_address(node)),)))
     site = facts.site
     if site is not None and not site.blind:
+        broken = [
+            code(f"{name} GPU {gpu.index}", href=node_address(name), note=reasons.get(gpu.uuid, ""))
+            for name, ledger in site.ledgers.items()
+            for reasons in [site.account(name).reasons]
+            for gpu in ledger.node.gpus
+            if not gpu.healthy and f"{name} {gpu.uuid}" not in row.unhealthy
+        ]
+        rows += [("Unhealthy", (cell,)) for cell in broken[:MOST_BROKEN]]
         closed = [name for name in site.ledgers if site.closed_reason(name)]
         cells = tuple(
             code(name, href=node_address(name), note=site.closed_reason(name))
@@ -89,6 +100,14 @@ def _attention(facts: OverviewFacts) -> FactList:
     return FactList(title="Attention", rows=tuple(rows))
 
 
+def _refusals(row: OverviewRow) -> FactList:
+    rows = []
+    for reason, count in row.refusals.items():
+        href = address("/decisions", {"verdict": "refused", "reason": reason})
+        rows.append((reason, (number(count, href=href),)))
+    return FactList(title="Refused, by reason", rows=tuple(rows), short=True)
+
+
 def _figures(question: PageQuestion, row: OverviewRow) -> FactList:
     verdicts = tuple(
         number(row.verdicts.get(verdict, 0), href=address("/decisions", {"verdict": verdict}))
@@ -97,9 +116,6 @@ def _figures(question: PageQuestion, row: OverviewRow) -> FactList:
     rows = [
         (verdict.capitalize(), (cell,)) for verdict, cell in zip(_VERDICTS, verdicts, strict=True)
     ]
-    for reason, count in row.refusals.items():
-        href = address("/decisions", {"verdict": "refused", "reason": reason})
-        rows.append((f"Refused: {reason}", (number(count, href=href),)))
     rows.append(("Running now", (number(row.running),)))
     for component, last in row.last_record.items():
         rows.append((f"Last of {component}", (ago(last, question.now),)))

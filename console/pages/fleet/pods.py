@@ -27,8 +27,8 @@ from console.records.query import PAGE
 COLUMNS: Final = (
     TableColumn(key="pod", title="Pod"),
     TableColumn(key="state", title="State"),
-    TableColumn(key="asked", title="Asked"),
-    TableColumn(key="given", title="Given"),
+    TableColumn(key="asked", title="Asked", wide=True),
+    TableColumn(key="given", title="Given", wide=True),
     TableColumn(key="node", title="Node"),
     TableColumn(key="mode", title="Mode"),
     TableColumn(key="created", title="Created"),
