@@ -31,7 +31,6 @@ from console.access.rights_client import ViewerRights
 from console.access.session import SessionCodec, parse_keys
 from console.access.viewer import Viewer
 from console.cluster.live_informer import LiveCluster
-from console.history.prometheus_client import PrometheusClient, connect_prometheus
 from console.receive.console_metrics import ConsoleMetrics
 from console.receive.records_server import RecordsServer
 from console.receive.sender import SenderAccounts
@@ -44,6 +43,7 @@ from console.serve.page_services import PageServices
 from console.serve.protection import ProtectedPages
 from console.serve.static_files import static_files
 from console.store.store import RecordStore, StoreError
+from console.use.prometheus_client import PrometheusClient, connect_prometheus
 from kube.client import Client, version
 from kube.clock import SYSTEM
 from kube.watch import last_message_times

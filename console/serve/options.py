@@ -8,8 +8,8 @@ from allocator.cli.http_server import Listen
 from console.access.login_server import DEFAULT_HOURS
 from console.access.proxy import ProxyRules
 from console.access.rights_client import PeopleShown
-from console.history.prometheus_client import PrometheusTarget
 from console.store.store import Retention
+from console.use.prometheus_client import PrometheusTarget
 from kube.config import Access
 
 
