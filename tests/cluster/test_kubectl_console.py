@@ -4,6 +4,7 @@ The console listens on the machine of the test. A pod in the network of its node
 console's pod would be, so a port-forward to it arrives there.
 """
 
+import base64
 import contextlib
 import json
 import os
@@ -23,6 +24,7 @@ from console.records.rows import StoredRecord
 from console.store.opening import open_store
 from tests.builders.sent_records import admission
 from tests.cluster.api import Json, wait_for
+from tests.cluster.control_plane import Settings
 from tests.cluster.image.archive import PROBE
 from tests.cluster.installation import PODS, installation
 from tests.cluster.kubelet import Node
@@ -37,7 +39,8 @@ from tests.fakes.pki import Authority
 
 pytestmark = pytest.mark.node
 
-OURS = Authority("ours")
+OURS, CLUSTER = Authority("ours"), Authority("cluster")
+PERSON = "carol"  # with a certificate
 Vgpu = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -46,8 +49,11 @@ def node(programs: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory)
     """Yield a node that the API server finds by its name, on loopback."""
     folder = tmp_path_factory.mktemp("localhost")
     (folder / "plane").mkdir()
+    authority = folder / "cluster-ca.crt"
+    authority.write_bytes(CLUSTER.certificate)
+    settings = Settings(api_server_flags=[f"--client-ca-file={authority}"])
     with (
-        installation(programs, folder / "plane") as site,
+        installation(programs, folder / "plane", settings=settings) as site,
         node_of(site, programs, folder / "localhost") as found,
     ):
         yield found
@@ -133,7 +139,10 @@ def vgpu(
         {
             "metadata": {"name": "vgpu-console-users"},
             "roleRef": {"kind": "ClusterRole", "name": role["metadata"]["name"], "apiGroup": RBAC},
-            "subjects": [{"kind": "ServiceAccount", "name": "reader", "namespace": system}],
+            "subjects": [
+                {"kind": "ServiceAccount", "name": "reader", "namespace": system},
+                {"kind": "User", "name": PERSON, "apiGroup": RBAC},
+            ],
         },
     )
     spec = {"spec": {"expirationSeconds": 7200}}
@@ -190,6 +199,24 @@ def test_a_token_of_an_exec_plugin_does_too(vgpu: Vgpu) -> None:
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "REFUSED" in done.stdout
+
+
+def test_a_client_certificate_does_too(vgpu: Vgpu, system: str) -> None:
+    """The console knows the authority that the API server publishes."""
+    issued = CLUSTER.issue(PERSON)
+    pair = {
+        "client-certificate-data": base64.b64encode(issued.certificate).decode(),
+        "client-key-data": base64.b64encode(issued.key).decode(),
+    }
+
+    def answered() -> bool:
+        return vgpu("decisions", user=pair).returncode == 0
+
+    wait_for(answered, within=RUN_WITHIN)  # it reads the authority when it starts
+    done = vgpu("decisions", "-o", "json", user=pair)
+
+    (item,) = json.loads(done.stdout)["items"]
+    assert (item["namespace"], item["pod"]) == (system, "asked")
 
 
 def test_who_may_not_forward_is_told_so(vgpu: Vgpu) -> None:
