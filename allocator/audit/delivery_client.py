@@ -7,6 +7,7 @@ for each line sent counts as one.
 
 import asyncio
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Self
 
 import aiohttp
@@ -21,7 +22,7 @@ from kube.errors import ConfigError, shorten
 PATH: Final = "/v1/records"
 TIMEOUT: Final = 15.0  # seconds of one call, its answer included
 CONNECT_TIMEOUT: Final = 5.0  # seconds for one TCP and TLS handshake
-LARGEST_ANSWER: Final = 256 * 1024  # bytes
+LARGEST_ANSWER: Final = 1024 * 1024  # bytes
 LONGEST_PAUSE: Final = 300.0  # seconds that the console may ask for
 _MOST_REASONS: Final = 3  # of rejected lines, for a log line
 _LONGEST_REASON: Final = 200  # characters
@@ -73,6 +74,7 @@ class DeliveryClient:
     def __init__(self, access: Access, *, timeout: float = TIMEOUT) -> None:
         """Store how to reach it; files are read at the first call, and again as they change."""
         self._url = access.url.rstrip("/") + PATH
+        self._ca = access.ca
         self._credentials = Credentials(access, SYSTEM)
         self._timeout = aiohttp.ClientTimeout(
             total=timeout, sock_connect=min(timeout, CONNECT_TIMEOUT)
@@ -98,6 +100,9 @@ class DeliveryClient:
         if self._session is None:
             raise RuntimeError("the client is used outside its `async with` block")
         try:
+            if isinstance(self._ca, Path) and not self._ca.stat().st_size:
+                # The system's authorities would count otherwise.
+                return NotDelivered(why=f"credentials: {self._ca} is empty")
             async with self._session.post(
                 self._url,
                 data=lines,

@@ -23,7 +23,6 @@ from allocator.audit.record import (
     ViolationRecord,
     WaitingRecord,
 )
-from console.records.packing import uid_text
 from console.records.state import (
     NEVER,
     AdmissionRegister,
@@ -42,6 +41,7 @@ from console.records.state import (
 OVER: Final = "over"  # of a released entry: its pod is over
 _BEGUN: Final = "begun"
 _EPHEMERAL: Final = "ephemeral"
+_VALIDATE: Final = "validate"
 _STAND_IN: Final = 10  # bytes
 _PACKED_UID: Final = b"u"
 _UID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
@@ -61,6 +61,12 @@ class SubjectKey(msgspec.Struct, frozen=True):
         if self.subject is Subject.POD and _UID.fullmatch(self.identity):
             return _PACKED_UID + bytes.fromhex(self.identity.replace("-", ""))
         return f"{self.subject}{self.identity}".encode()
+
+
+def uid_text(raw: bytes) -> str:
+    """Return sixteen bytes as Kubernetes writes a uid."""
+    digits = raw.hex()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 def parse_key(key: bytes) -> SubjectKey:
@@ -102,10 +108,9 @@ def subject_key(record: AnyRecord) -> SubjectKey | None:
 
 def confirmed_key(record: AnyRecord) -> SubjectKey | None:
     """Return the pending request whose end *record* tells, ``None`` where it tells none."""
-    if not isinstance(record, AdmissionRecord) or record.step == _EPHEMERAL:
-        return None
-    ended = record.pod_uid or record.outcome in {AdmissionVerdict.REFUSED, AdmissionVerdict.ERROR}
-    return SubjectKey(Subject.PENDING, decision_digest(record)) if ended else None
+    if isinstance(record, AdmissionRecord) and record.step == _VALIDATE:
+        return SubjectKey(Subject.PENDING, decision_digest(record))
+    return None
 
 
 def new_state(key: SubjectKey) -> DecisionState:

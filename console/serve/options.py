@@ -9,6 +9,7 @@ from console.access.login_server import DEFAULT_HOURS
 from console.access.proxy import ProxyRules
 from console.access.rights_client import PeopleShown
 from console.store.store import Retention
+from console.use.prometheus_client import PrometheusTarget
 from kube.config import Access
 
 
@@ -45,5 +46,5 @@ class ConsoleOptions:
     store: str  # a file, or the URL of a database
     retention: Retention = field(default_factory=Retention)
     viewers: AccessOptions = field(default_factory=AccessOptions)
-    prometheus: str = ""  # its address; empty: none is asked
+    prometheus: PrometheusTarget | None = None  # None: what is used is not known
     drain: int = 10

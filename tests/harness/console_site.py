@@ -20,6 +20,7 @@ from console.cluster.snapshot import ClusterView
 from console.records.query import EVERYTHING, Scope
 from console.serve.page_routes import page_routes
 from console.serve.page_services import PageServices
+from console.store.store import RecordStore
 from tests.builders.console import (
     hostile_records,
     hostile_rows,
@@ -42,7 +43,13 @@ def services(kind: str = "typical", scope: Scope = EVERYTHING) -> PageServices:
         "measured": lambda: FakeRecordStore(typical_rows(), typical_records(), typical_usage()),
         "hostile": lambda: FakeRecordStore(hostile_rows(), hostile_records(), ()),
     }
-    store = stores[kind]()
+    return services_of(stores[kind](), kind, scope)
+
+
+def services_of(
+    store: RecordStore, kind: str = "typical", scope: Scope = EVERYTHING
+) -> PageServices:
+    """Return what pages are made from, with the records of *store*."""
     view = site([], []) if kind == "empty" else site()
     pods = () if kind == "empty" else typical_pods()
 

@@ -50,6 +50,7 @@ _HOW: Final = {
     "direct": "created the pod",
     "workload": "created or changed the workload",
 }
+TODAY: Final = "today"  # value of an address that asks for it
 _UNRECORDED: Final = "no record says so"
 MOST_LIFE: Final = 500  # records that a store returns of one pod
 _LONGEST_VALUE: Final = 2000  # characters of a value in the table of changes
@@ -72,6 +73,7 @@ class DecisionFacts:
     why: PodWhy | None = None  # of the pod, where it exists
     today: Fit | None = None  # the same request on the GPUs as they are now
     limited: bool = False  # the viewer may not see nodes
+    postponed: int = 0  # nodes on which nothing was decided again, because that takes long
     replay: ReplayView | None = None
 
 
@@ -126,7 +128,7 @@ def _blocks(question: PageQuestion, facts: DecisionFacts) -> Iterator[PageBlock]
     yield from _why(decided)
     if decided is not None and decided.changes:
         yield _changes(decided)
-    yield from _what_it_takes(facts)
+    yield from _what_it_takes(question, facts)
     yield life_line(facts.life, question.now, people=question.viewer.scope.people, most=MOST_LIFE)
     if facts.replay is not None:
         yield from facts.replay.blocks
@@ -336,9 +338,14 @@ def _change(change: ChangePart) -> tuple[TableCell, ...]:
     return code(change.path), before, after
 
 
-def _what_it_takes(facts: DecisionFacts) -> Iterator[PageBlock]:
+def _what_it_takes(question: PageQuestion, facts: DecisionFacts) -> Iterator[PageBlock]:
     """Yield what a pod without a GPU would need, and what its request would get today."""
     row = facts.row
+    if facts.postponed:
+        yield PageNote(
+            text=f"What the {facts.postponed:,} nodes of today would say takes some seconds.",
+            links=(("Decide on the nodes of today", question.with_values(**{TODAY: "yes"})),),
+        )
     if facts.why is not None:
         yield facts_of("The pod now", why_text.lines(facts.why), name="now")
     link = fit_address(row)

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from allocator.report.terminal_lines import Tone, counted
-from console.cluster.snapshot import ClusterView
 from console.pages.audit.decisions import decision_table
 from console.pages.audit.waiting import waiting_counts
-from console.pages.fleet.capacity import capacity_table
+from console.pages.fleet.capacity import FleetSummary, capacity_table
 from console.pages.parts.blocks import (
     FactList,
     PageBlock,
@@ -27,11 +27,12 @@ _VERDICTS: Final = ("rewritten", "refused", "error", "untouched")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverviewFacts:
-    """What the first page is made from; ``site`` is ``None`` where it cannot be read yet."""
+    """What the first page is made from; ``fleet`` is ``None`` for who may not see nodes."""
 
     row: OverviewRow
     refused: RowPage[DecisionRow]  # the latest
-    site: ClusterView | None
+    fleet: FleetSummary | None
+    is_read: bool  # nodes have been listed
 
 
 def overview_page(
@@ -55,11 +56,10 @@ def _blocks(
         yield _refusals(facts.row)
     if facts.row.waiting:
         yield waiting_counts(question, facts.row.waiting)
-    site = facts.site
-    if site is None:
+    if not facts.is_read:
         yield PageNote(text="Nodes and pods have not been read yet.", tone=Tone.WARN)
-    elif not site.blind:
-        yield capacity_table(site)
+    elif facts.fleet is not None:
+        yield capacity_table(facts.fleet)
     yield from usage
     if facts.refused.rows:
         caption = f"The latest refusals of the last {HOURS} hours"
@@ -79,25 +79,32 @@ def _attention(facts: OverviewFacts) -> FactList:
     for gpu in row.unhealthy[:MOST_BROKEN]:
         node = gpu.partition(" ")[0]
         rows.append(("Unhealthy", (code(gpu, href=node_address(node)),)))
-    site = facts.site
-    if site is not None and not site.blind:
-        broken = [
-            code(f"{name} GPU {gpu.index}", href=node_address(name), note=reasons.get(gpu.uuid, ""))
-            for name, ledger in site.ledgers.items()
-            for reasons in [site.account(name).reasons]
-            for gpu in ledger.node.gpus
-            if not gpu.healthy and f"{name} {gpu.uuid}" not in row.unhealthy
-        ]
-        rows += [("Unhealthy", (cell,)) for cell in broken[:MOST_BROKEN]]
-        closed = [name for name in site.ledgers if site.closed_reason(name)]
-        cells = tuple(
-            code(name, href=node_address(name), note=site.closed_reason(name))
-            for name in closed[:10]
-        )
-        rows += [("Out of service", cells)] if cells else []
+    if facts.fleet is not None:
+        rows += _fleet_rows(row, facts.fleet)
     if not rows:
         rows.append(("Now", (word("nothing is wrong, and nobody waits", Tone.GOOD),)))
     return FactList(title="Attention", rows=tuple(rows))
+
+
+def _fleet_rows(
+    row: OverviewRow, fleet: FleetSummary
+) -> Iterator[tuple[str, tuple[TableCell, ...]]]:
+    """Yield GPUs that are broken without a record of it, and nodes that take no pods."""
+    broken = (
+        code(f"{name} GPU {index}", href=node_address(name), note=reason)
+        for name, node in fleet.nodes.items()
+        for uuid, index, reason in node.broken
+        if f"{name} {uuid}" not in row.unhealthy
+    )
+    for cell in islice(broken, MOST_BROKEN):
+        yield "Unhealthy", (cell,)
+    closed = (
+        code(name, href=node_address(name), note=node.closed_reason)
+        for name, node in fleet.nodes.items()
+        if node.closed_reason
+    )
+    for cell in islice(closed, MOST_BROKEN):
+        yield "Out of service", (cell,)
 
 
 def _refusals(row: OverviewRow) -> FactList:

@@ -13,13 +13,13 @@ from allocator.audit.record import (
     SnapshotRecord,
     WorkloadRecord,
 )
-from console.records.body import RecordColumns, packed_body, shared_texts
 from console.records.fold import SubjectKey, absorb, confirm, confirmed_key, subject_key
 from console.records.limits import term
 from console.records.requester import uid_number
 from console.records.rows import StoredRecord
 from console.records.state import Subject
 from console.records.times import milliseconds
+from console.store.body import RecordColumns, packed_body, shared_texts
 from console.store.sql.database import Transaction, marks
 from console.store.sql.decision_rows import DecisionWriter, StateRow
 from console.store.sql.schema import KINDS
@@ -62,7 +62,9 @@ class Appending:
 
     def append(self, records: Sequence[StoredRecord]) -> int:
         """Store what is not stored yet; return how many records that were."""
-        new = self._unknown(records)
+        unknown = self._unknown(records)
+        self._latest(unknown)
+        new = self._without_known_snapshots(unknown)
         if not new:
             return 0
         first = next_numbers(self._transaction, "record", len(new))
@@ -73,7 +75,6 @@ class Appending:
         self._workloads(new)
         rows = self._fold(new)
         self._insert(new, rows)
-        self._latest(new)
         count(self._transaction, "records", len(new))
         return len(new)
 
@@ -86,7 +87,6 @@ class Appending:
             for record_id, stored in by_id.items()
             if record_id not in known
         ]
-        new = self._without_known_snapshots(new)
         new.sort(key=lambda one: (one.at, one.record.id))
         return new
 
