@@ -65,7 +65,8 @@ FIRST_RETRY: Final = 5.0  # seconds until a controller tries a refused pod again
 LONGEST_RETRY: Final = 1000.0  # seconds
 NODES_AGE: Final = timedelta(days=40)  # at the beginning of the day
 LOOK_EVERY: Final = 20.0  # seconds between two looks for pods that wait
-STARTS_AFTER: Final = 6.0  # seconds from the bind to the first process
+STARTS_AFTER: Final = 3.0  # seconds from the bind to the devices
+SEEN_AFTER: Final = 4.0  # seconds from there to the first process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -357,7 +358,8 @@ class Day:
         node = str(document["spec"]["nodeName"])
         entry = self._entry(node, pod)
         if entry is not None:
-            self._nodes.start(node, entry)
+            self._nodes.allocate(node, entry)
+            self._time.after(SEEN_AFTER, partial(self._nodes.see_started, node, entry))
         if pod.workload.minutes is not None:
             self._time.after(pod.workload.minutes * 60, partial(self._end, pod))
 
