@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.audit_fill import FilledStore, append_all, fill, in_order
+from benchmarks.audit_fill import FilledStore, Ingest, append_all, fill, in_order
 from benchmarks.audit_kill import lost_after_kills
 from benchmarks.audit_records import RecordMaker
 from benchmarks.report import Bar, conclude, parser, table
@@ -66,20 +66,22 @@ def measure(folder: Path, decisions: int) -> dict[str, Any]:
         "decisions": filled.decisions,
         "records": filled.records,
         "bytes_per_decision": size / filled.decisions,
-        "ingest_of_empty_store_per_s": filled.ingest_per_s,
-        "ingest_per_s": min(filled.ingest_per_s, full),
-        "ingest_of_full_store_per_s": full,
+        "ingest_per_s": min(filled.ingest.per_s, full.per_s),
+        "ingest_of_empty_store_per_s": filled.ingest.per_s,
+        "ingest_of_empty_store_per_cpu_s": filled.ingest.per_cpu_s,
+        "ingest_of_full_store_per_s": full.per_s,
+        "ingest_of_full_store_per_cpu_s": full.per_cpu_s,
         "lost_after_kill": float(lost_after_kills(folder / "killed.db")),
         **asked,
     }
 
 
-def ingest_of_full_store(filled: FilledStore) -> float:
-    """Return how many records per second go into the store when it is full."""
+def ingest_of_full_store(filled: FilledStore) -> Ingest:
+    """Return how fast records go into the store when it is full."""
     maker = RecordMaker(seed=2, start=filled.end - 12 * 3_600_000, step=1000)
     now = time.time_ns() // 1_000_000
     records = [one for one in in_order(maker.decisions(_AGAIN)) if one.record.at < rfc3339(now)]
-    return len(records) / append_all(filled.file, records)
+    return append_all(filled.file, records)
 
 
 def _ask(filled: FilledStore) -> Mapping[str, Any]:

@@ -1,5 +1,6 @@
 """Both engines: what is stored is answered, in any order of arrival, once."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -313,6 +314,11 @@ def answers(file: Path, batches: Sequence[Sequence[AnyRecord]]) -> object:
         {one.record.id for one in exported if not isinstance(one.record, SnapshotRecord)},
     )
     assert store.figures().decisions == len(listed)
+    counted = store.facets(EVERYTHING, ALL)
+    for field in ("verdict", "namespace", "mode"):
+        assert counted[field] == Counter(
+            getattr(row, field) for row in listed if getattr(row, field)
+        )
     store.close()
     return result
 
