@@ -31,9 +31,13 @@ _HELP: Final = {
     "53300": "the server allows no more connections",
     "57014": "the server needed too long",
     "25006": "the server is read-only; name the primary",
-    "28P01": "the password is wrong",
-    "28000": "the server does not admit this user",
-    "3D000": "create the database first",
+}
+# A connection that fails has no code.
+_HELP_WITHOUT_CODE: Final = {
+    "does not exist": "create the database and its user first",
+    "authentication failed": "the password is wrong; PGPASSWORD or PGPASSFILE may hold it",
+    "no pg_hba.conf entry": "the server does not admit this user from here",
+    "connection refused": "no server listens there",
 }
 
 
@@ -49,8 +53,12 @@ class PostgresDatabase:
         self._readers_lock = threading.Lock()
         self._write_lock = threading.Lock()
         self._writer: psycopg.Connection[Row] | None = None
-        with self.writing() as transaction:
-            self._prepare(transaction)
+        try:
+            with self.writing() as transaction:
+                self._prepare(transaction)
+        except StoreError:
+            self.close()
+            raise
 
     @contextmanager
     def reading(self) -> Iterator["PostgresTransaction"]:
@@ -148,8 +156,9 @@ class PostgresDatabase:
             yield
         except psycopg.Error as error:
             code = error.sqlstate or ""
-            help_text = _HELP.get(code) or _HELP.get(code[:2], "")
             reason = " ".join(str(error).split()) or type(error).__name__
+            hints = (text for words, text in _HELP_WITHOUT_CODE.items() if words in reason.lower())
+            help_text = _HELP.get(code, "") if code else next(hints, "")
             text = f"{self._name}: {reason}" + (f" ({code})" if code else "")
             raise StoreError(f"{text}; {help_text}" if help_text else text) from error
 
