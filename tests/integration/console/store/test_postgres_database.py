@@ -7,6 +7,7 @@ from itertools import count
 import psycopg
 import pytest
 
+from allocator.audit.record import AnyRecord
 from console.records.query import EVERYTHING, DecisionFilter, PageRequest, RecordFilter
 from console.store.opening import open_store
 from console.store.sql.sql_store import SqlStore
@@ -26,7 +27,7 @@ def address(postgres: str) -> str:
 def test_two_consoles_write_to_one_database(opened: Callable[[], SqlStore]) -> None:
     """What both are sent is stored once, and a pod whose records they share is one row."""
     stores, errors = [opened(), opened()], list[Exception]()
-    pods = [
+    pods: list[list[AnyRecord]] = [
         [mutated(n, digest=f"d-{n}"), validated(n, pod=n, digest=f"d-{n}"), bound(n, pod=n)]
         for n in range(20)
     ]
