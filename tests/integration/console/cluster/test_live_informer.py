@@ -3,8 +3,12 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
+
+from allocator.catalog.vocabularies import VOCABULARIES
 from allocator.cluster.inventory import GPU_NODES, NAMESPACES, NODES
-from console.cluster.live_informer import CLIENT_CA, LiveCluster
+from console.cluster.live_informer import CLIENT_CA, LiveCluster, slim
+from console.cluster.pod import pod_of, request_of, state_of
 from console.cluster.snapshot import cluster_view
 from kube.client import Client
 from kube.config import Access
@@ -187,3 +191,33 @@ def test_namespaces_and_the_authority_of_clients_are_followed() -> None:
         (NAMESPACES, {"metadata": {"name": "b"}}),
         (KUBE_SYSTEM, {"metadata": {"name": name}, "data": {key: "pem"}}),
     )
+
+
+STATUSES: list[Json] = [
+    {},
+    {"phase": "Pending"},
+    {"phase": "Pending", "conditions": [{"type": "PodScheduled"}]},
+    {"phase": "Running", "containerStatuses": [{"name": "main", "state": {"running": {}}}]},
+    {"phase": "Failed", "reason": "Evicted", "message": "too much"},
+    {
+        "phase": "Pending",
+        "containerStatuses": [
+            {"name": "main", "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "x"}}}
+        ],
+    },
+]
+
+
+@pytest.mark.parametrize("status", STATUSES, ids=range(len(STATUSES)))
+def test_a_pod_that_is_kept_says_the_same(status: Json) -> None:
+    """Its request, its state, and what is in its way."""
+    whole = pod_of({**asking("one", limits=VGPU), "status": status})
+    kept = slim(whole)
+
+    assert request_of(kept, VOCABULARIES) == request_of(whole, VOCABULARIES)
+    assert state_of(kept, promised=False) == state_of(whole, promised=False)
+    assert kept.status.troubles == whole.status.troubles
+    assert kept.status.is_seen_by_scheduler == whole.status.is_seen_by_scheduler
+    assert (kept.status.reason, kept.over) == (whole.status.reason, whole.over)
+    assert kept.metadata.uid == whole.metadata.uid
+    assert slim(whole).spec.containers is kept.spec.containers
