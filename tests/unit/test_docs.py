@@ -31,6 +31,7 @@ from allocator.ledger.schema import MOST_ENTRIES
 from allocator.model.decision import Reason
 from allocator.model.request import MOST_CONTAINERS
 from allocator.volcano.scheduler_samples import FAMILIES
+from console.receive.console_metrics import ConsoleMetrics
 from webhook.serve.metrics import WebhookMetrics
 
 ROOT = Path(__file__).parents[2]
@@ -175,7 +176,8 @@ def test_every_metric_on_a_page_exists() -> None:
     agents = AgentMetrics(version="", snapshot=lambda: None, hung=lambda: 0.0, old=lambda: True)
     exposed = re.findall(r"(?m)^# TYPE (\w+)", agents.exposition()[1].decode())
     control_plane = re.findall(r"(?m)^\| `(\w+)` \|", control_plane_metrics())
-    known = {*ours, *exposed, *control_plane}
+    console = re.findall(r"(?m)^# TYPE (\w+)", ConsoleMetrics(version="").text()[1].decode())
+    known = {*ours, *exposed, *control_plane, *console}
 
     named = {
         (page.name, re.sub("_(bucket|sum|count)$", "", name))
