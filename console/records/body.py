@@ -1,28 +1,17 @@
-"""Records as the store keeps them: compressed JSON, without what columns say.
+"""Bodies of records as the store keeps them, without what columns say."""
 
-A dictionary of what records usually contain primes the compression, because one record alone is
-too short to repeat itself. The first byte names the dictionary; one that was in use stays here.
-"""
-
-import zlib
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
 from allocator.audit.record import AnyRecord, parse_record
-from console.records.body_words import WORDS
+from console.records.packing import BadBodyError, packed, unpacked
 
-_CURRENT: Final = 1
-_DICTIONARIES: Final = {1: WORDS}
-_LEVEL: Final = 5
-_WINDOW: Final = -14  # bits; raw deflate, without header and checksum
-_MEMORY: Final = 7  # half of the usual; a record is small
-LARGEST_DECODED: Final = 4 * 1024 * 1024  # bytes
-
-
-class BadBodyError(ValueError):
-    """A stored record that cannot be read."""
+# Texts that few records have for themselves; a body names them by number.
+_SHARED: Final = ("instance", "user", "settings", "snapshot")
+_NUMBER: Final = "#"
 
 
 class RecordColumns(msgspec.Struct, frozen=True):
@@ -34,30 +23,44 @@ class RecordColumns(msgspec.Struct, frozen=True):
     node: str = ""
 
 
-def packed_body(record: AnyRecord, columns: RecordColumns) -> bytes:
-    """Return *record* without its id, its time, and what *columns* say in the same words."""
-    slim = replace(
-        record,
-        id="",
-        at="",
-        pod_uid=_remainder(record.pod_uid, columns.pod_uid),
-        digest=_remainder(record.digest, columns.digest),
-        namespace=_remainder(record.namespace, columns.namespace),
-        node=_remainder(record.node, columns.node),
-    )
-    data = msgspec.json.encode(slim)
-    deflate = zlib.compressobj(
-        _LEVEL, zlib.DEFLATED, _WINDOW, _MEMORY, zdict=_DICTIONARIES[_CURRENT]
-    )
-    return bytes([_CURRENT]) + deflate.compress(data) + deflate.flush()
+def shared_texts(record: AnyRecord) -> list[str]:
+    """Return the texts of *record* that its body names by number."""
+    texts = (getattr(record, name, "") for name in _SHARED)
+    return [text for text in texts if text]
 
 
-def unpacked_body(data: bytes, columns: RecordColumns, *, record_id: str, at: str) -> AnyRecord:
-    """Return the record that :func:`packed_body` packed; raises :class:`BadBodyError`."""
+def packed_body(record: AnyRecord, columns: RecordColumns, numbers: Mapping[str, int]) -> bytes:
+    """Return *record* without its id, its time, and what *columns* say in the same words.
+
+    *numbers* has the numbers of shared texts; one that it lacks is kept as it is.
+    """
+    slim: dict[str, Any] = {
+        "id": "",
+        "at": "",
+        "pod_uid": _remainder(record.pod_uid, columns.pod_uid),
+        "digest": _remainder(record.digest, columns.digest),
+        "namespace": _remainder(record.namespace, columns.namespace),
+        "node": _remainder(record.node, columns.node),
+    }
+    for name in _SHARED:
+        text = getattr(record, name, "")
+        if text:
+            number = numbers.get(text)
+            slim[name] = f"{_NUMBER}{_NUMBER}{text}" if number is None else f"{_NUMBER}{number}"
+    return packed(msgspec.json.encode(replace(record, **slim)))
+
+
+def unpacked_body(
+    data: bytes, columns: RecordColumns, *, record_id: str, at: str, text: Callable[[int], str]
+) -> AnyRecord:
+    """Return the record that :func:`packed_body` packed; raises :class:`BadBodyError`.
+
+    *text* returns the shared text of a number.
+    """
     try:
-        inflate = zlib.decompressobj(_WINDOW, zdict=_DICTIONARIES[data[0]])
-        record = parse_record(inflate.decompress(data[1:], LARGEST_DECODED))
-    except (KeyError, IndexError, zlib.error, msgspec.MsgspecError) as error:
+        record = parse_record(unpacked(data))
+        shared = {name: _shared(getattr(record, name, ""), text) for name in _SHARED}
+    except (ValueError, msgspec.MsgspecError) as error:
         raise BadBodyError(f"record {record_id} cannot be read: {error}") from error
     return replace(
         record,
@@ -67,7 +70,15 @@ def unpacked_body(data: bytes, columns: RecordColumns, *, record_id: str, at: st
         digest=_restored(record.digest, columns.digest),
         namespace=_restored(record.namespace, columns.namespace),
         node=_restored(record.node, columns.node),
+        **{name: value for name, value in shared.items() if value},
     )
+
+
+def _shared(kept: str, text: Callable[[int], str]) -> str:
+    if not kept.startswith(_NUMBER):
+        return ""
+    rest = kept.removeprefix(_NUMBER)
+    return rest.removeprefix(_NUMBER) if rest.startswith(_NUMBER) else text(int(rest))
 
 
 def _remainder(stated: str, column: str) -> str:
@@ -75,6 +86,6 @@ def _remainder(stated: str, column: str) -> str:
     return "" if stated == column else stated or "-"
 
 
-def _restored(kept: str, row: str) -> str:
-    """Return what a record said; ``-`` stands for nothing, where the row has something."""
-    return "" if kept == "-" else kept or row
+def _restored(kept: str, column: str) -> str:
+    """Return what a record said; ``-`` stands for nothing, where the column has something."""
+    return "" if kept == "-" else kept or column

@@ -5,7 +5,6 @@ encrypted, and one that was changed is refused.
 """
 
 import base64
-import binascii
 import re
 from typing import Final
 
@@ -39,7 +38,7 @@ def opened_cursor(key: bytes, of: str, cursor: str) -> Place | None:
         padded = cursor[:_LONGEST] + "=" * (-len(cursor) % 4)
         data = base64.b64decode(padded, altchars=b"-_", validate=True)
         place = _PLACE.fullmatch(AESSIV(key).decrypt(data, [of.encode()]))
-    except (ValueError, binascii.Error, InvalidTag) as error:
+    except (ValueError, InvalidTag) as error:
         raise BadCursorError(
             "the cursor is not one of this list; accepted: `after` as the page before returned it"
         ) from error

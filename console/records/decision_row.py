@@ -1,12 +1,12 @@
 """What lists and pages show of the state of a decision."""
 
+from dataclasses import dataclass
 from itertools import chain
 
 from allocator.audit.record import DevicePart
 from console.records.query import PodOutcome
-from console.records.requester import Requester
 from console.records.rows import DecisionRow
-from console.records.state import NEVER, DecisionState, Subject
+from console.records.state import NEVER, AdmissionRegister, DecisionState, Subject
 from console.records.times import rfc3339
 
 _WAITS_NO_LONGER = "over"
@@ -82,9 +82,31 @@ def promised(state: DecisionState) -> tuple[int, int]:
     return mib, sum(device.cores_percent or 0 for device in devices)
 
 
-def decision_row(state: DecisionState, requester: Requester, *, people: bool) -> DecisionRow:
-    """Return *state* as a row; names of persons only where *people* says so."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowContext:
+    """What a row shows beside its own state.
+
+    ``source`` says how the ``requester`` was found. ``request`` is the pending state with the pod's
+    digest, which says what was asked for where the pod's own reviews do not.
+    """
+
+    requester: str = ""
+    source: str = ""
+    request: DecisionState | None = None
+    people: bool = False  # whether names of persons may be shown
+
+
+def _asked(state: DecisionState, request: DecisionState | None) -> AdmissionRegister:
+    """Return the review that says what was asked for."""
+    if state.admission.asked or request is None:
+        return state.admission
+    return request.admission if request.name.namespace == state.name.namespace else state.admission
+
+
+def decision_row(state: DecisionState, context: RowContext) -> DecisionRow:
+    """Return *state* as a row."""
     admission, bound, outcome = state.admission, is_bound(state), outcome_of(state)
+    asked, people = _asked(state, context.request), context.people
     waits = outcome is PodOutcome.WAITING
     since = state.waiting_begun if state.waiting_begun is not None else state.waiting.stamp[0]
     return DecisionRow(
@@ -95,17 +117,17 @@ def decision_row(state: DecisionState, requester: Requester, *, people: bool) ->
         times=max(1, state.times if state.subject in {Subject.REFUSED, Subject.FAILED} else 1),
         verdict=admission.verdict,
         reason=admission.reason,
-        text=admission.text,
+        text=admission.text or asked.text,
         namespace=state.name.namespace,
         pod=state.name.pod,
         owner=admission.owner,
         user=admission.user if people else "",
-        requester=requester.user if people else "",
-        requester_source=requester.source.value if people else "",
-        vocabulary=admission.vocabulary,
+        requester=context.requester if people else "",
+        requester_source=context.source if people else "",
+        vocabulary=asked.vocabulary,
         mode=mode_of(state),
-        mode_source=(state.bind.mode_source if bound else "") or admission.mode_source,
-        asked=admission.asked,
+        mode_source=(state.bind.mode_source if bound else "") or asked.mode_source,
+        asked=asked.asked,
         given=state.bind.given if bound else (),
         node=state.bind.node if bound else "",
         state=outcome,

@@ -23,7 +23,9 @@ from allocator.audit.record import (
     ViolationRecord,
     WaitingRecord,
 )
+from console.records.packing import uid_text
 from console.records.state import (
+    NEVER,
     AdmissionRegister,
     BindRegister,
     DecisionState,
@@ -34,11 +36,13 @@ from console.records.state import (
     WaitingRegister,
     greatest,
     least,
+    stamp_of,
 )
 
 OVER: Final = "over"  # of a released entry: its pod is over
 _BEGUN: Final = "begun"
 _EPHEMERAL: Final = "ephemeral"
+_VALIDATE: Final = "validate"
 _STAND_IN: Final = 10  # bytes
 _PACKED_UID: Final = b"u"
 _UID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
@@ -63,9 +67,7 @@ class SubjectKey(msgspec.Struct, frozen=True):
 def parse_key(key: bytes) -> SubjectKey:
     """Return the key that :attr:`SubjectKey.database_key` made."""
     if key.startswith(_PACKED_UID):
-        digits = key[1:].hex()
-        parts = (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])
-        return SubjectKey(Subject.POD, "-".join(parts))
+        return SubjectKey(Subject.POD, uid_text(key[1:]))
     return SubjectKey(Subject(chr(key[0])), key[1:].decode())
 
 
@@ -101,10 +103,9 @@ def subject_key(record: AnyRecord) -> SubjectKey | None:
 
 def confirmed_key(record: AnyRecord) -> SubjectKey | None:
     """Return the pending request whose end *record* tells, ``None`` where it tells none."""
-    if not isinstance(record, AdmissionRecord) or record.step == _EPHEMERAL:
-        return None
-    ended = record.pod_uid or record.outcome in {AdmissionVerdict.REFUSED, AdmissionVerdict.ERROR}
-    return SubjectKey(Subject.PENDING, decision_digest(record)) if ended else None
+    if isinstance(record, AdmissionRecord) and record.step == _VALIDATE:
+        return SubjectKey(Subject.PENDING, decision_digest(record))
+    return None
 
 
 def new_state(key: SubjectKey) -> DecisionState:
@@ -114,12 +115,21 @@ def new_state(key: SubjectKey) -> DecisionState:
     return DecisionState(subject=key.subject, digest=key.identity)
 
 
+def confirm(state: DecisionState, at: int) -> None:
+    """Note that the pod of a pending request is known.
+
+    The state stays, because it says what the pod asked for, which reviews of the pod do not repeat.
+    """
+    state.confirmed = True
+    state.active = max(state.active, at)
+
+
 def absorb(state: DecisionState, record: AnyRecord, at: int) -> None:
     """Change *state* by *record*, of the time *at* in milliseconds since 1970."""
-    stamp = (at, record.id)
+    stamp = stamp_of(at, record.id)
     state.active = max(state.active, at)
     agent = record.component is Component.AGENT
-    _name(state, record, stamp)
+    _name(state, record)
     match record:
         case AdmissionRecord() if not agent:
             if record.step != _EPHEMERAL or state.subject is not Subject.POD:
@@ -138,33 +148,28 @@ def absorb(state: DecisionState, record: AnyRecord, at: int) -> None:
             pass
 
 
-def _name(state: DecisionState, record: AnyRecord, stamp: Stamp) -> None:
+def _name(state: DecisionState, record: AnyRecord) -> None:
     if record.component is Component.AGENT:
         rank = _AGENT_RANK
     elif isinstance(record, AdmissionRecord):
         rank = _ADMISSION_RANK
     else:
         rank = _BIND_RANK if isinstance(record, BindRecord) else _OTHER_RANK
-    known = state.name
-    if record.namespace and (rank, stamp) < (known.rank, known.stamp):
+    if record.namespace:
         prefix = record.generate_name if isinstance(record, AdmissionRecord) else ""
-        state.name = NameRegister(
-            stamp=stamp, rank=rank, namespace=record.namespace, pod=record.pod or prefix
-        )
-    if (
-        state.subject is Subject.POD
-        and record.digest
-        and rank != _AGENT_RANK
-        and stamp > state.digest_stamp
-    ):
-        state.digest, state.digest_stamp = record.digest, stamp
+        name = NameRegister(rank=rank, namespace=record.namespace, pod=record.pod or prefix)
+        state.name = min(state.name, name)
+    if state.subject is Subject.POD and record.digest and rank != _AGENT_RANK:
+        state.digest = min(state.digest, record.digest) if state.digest else record.digest
 
 
 def _admission(state: DecisionState, record: AdmissionRecord, stamp: Stamp) -> None:
     at, _ = stamp
     state.first, state.last = least(state.first, at), greatest(state.last, at)
     state.times += 1
-    if stamp < state.admission.stamp:
+    known = state.admission.stamp
+    earliest = state.subject is Subject.PENDING  # the digest fixes the rest, whenever it is seen
+    if known != NEVER and (stamp > known if earliest else stamp < known):
         return
     finding = record.findings[0] if record.findings else None
     text = finding.text if finding else (record.warnings[0] if record.warnings else "")

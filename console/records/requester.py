@@ -6,6 +6,7 @@ them. Where one of them is missing the person is unknown, and is not guessed.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Final
 
 import msgspec
@@ -19,7 +20,7 @@ DEEPEST: Final = 5  # owners above each other
 class Requester:
     """A person, and how they were found."""
 
-    user: str = ""
+    user: int = 0  # the number of their name
     source: RequesterSource = RequesterSource.UNKNOWN
 
 
@@ -30,30 +31,39 @@ class WorkloadVersion(msgspec.Struct, frozen=True, order=True):
     """One review of a workload: sorts by its time in milliseconds since 1970, then by its id."""
 
     at: int
-    id: str
-    user: str
-    template: str  # digest of the pod template, empty where unknown
-    owner_uid: str = ""  # of the object that owns the workload
+    id: bytes
+    user: int  # the number of their name
+    template: int  # number of the pod template's digest, 0 where unknown
+    owner: int = 0  # number of the uid of the object that owns the workload
 
 
-Histories = Mapping[str, Sequence[WorkloadVersion]]  # by uid of the workload
+Histories = Mapping[int, Sequence[WorkloadVersion]]  # by the number of the workload's uid
 
 
-def requester_of(user: str, owner: OwnerPart | None, *, at: int, histories: Histories) -> Requester:
+def uid_number(text: str) -> int:
+    """Return a number for a uid or a digest, 0 for an empty one; two share one hardly ever."""
+    if not text:
+        return 0
+    digest = blake2b(text.encode(errors="replace"), digest_size=8).digest()
+    return int.from_bytes(digest, signed=True) or 1
+
+
+def requester_of(user: int, owner: OwnerPart | None, *, at: int, histories: Histories) -> Requester:
     """Return the person behind a pod that *user* created at the time *at*.
 
-    *histories* holds the reviews of the workloads above *owner*, as far as they are known.
+    *histories* holds the reviews of the workloads above *owner*, as far as they are known. Users
+    are numbers of their names, 0 where unknown.
     """
     if owner is None:
         source = RequesterSource.DIRECT if user else RequesterSource.UNKNOWN
         return Requester(user=user, source=source)
-    uid, seen = owner.uid, set[str]()
+    uid, seen = uid_number(owner.uid), set[int]()
     while uid and uid not in seen and len(seen) < DEEPEST:
         seen.add(uid)
         versions = [version for version in sorted(histories.get(uid, ())) if version.at <= at]
         if not versions:
             return UNKNOWN
-        above = versions[-1].owner_uid
+        above = versions[-1].owner
         if not above:
             author = template_author(versions)
             return Requester(user=author, source=RequesterSource.WORKLOAD) if author else UNKNOWN
@@ -61,7 +71,7 @@ def requester_of(user: str, owner: OwnerPart | None, *, at: int, histories: Hist
     return UNKNOWN
 
 
-def template_author(versions: Sequence[WorkloadVersion]) -> str:
+def template_author(versions: Sequence[WorkloadVersion]) -> int:
     """Return who brought in the template of the last of *versions*, which are in order.
 
     Whoever changes something else, such as a controller that writes an annotation, is not its
@@ -69,7 +79,7 @@ def template_author(versions: Sequence[WorkloadVersion]) -> str:
     """
     if any(not version.template for version in versions):
         users = {version.user for version in versions}
-        return users.pop() if len(users) == 1 else ""
+        return users.pop() if len(users) == 1 else 0
     template = versions[-1].template
     author = versions[-1].user
     for version in reversed(versions):

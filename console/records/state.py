@@ -6,13 +6,15 @@ with the latest stamp (time, then id) fills. Folding is commutative; only counts
 to be folded once.
 """
 
+from base64 import urlsafe_b64encode
 from enum import StrEnum
+from hashlib import blake2b
 
 import msgspec
 
 from allocator.audit.record import AskedPart, GivenPart, OwnerPart
 
-Stamp = tuple[int, str]  # milliseconds since 1970, id of the record
+Stamp = tuple[int, str]  # milliseconds since 1970, and a short digest of the record's id
 NEVER: Stamp = (-1, "")
 
 
@@ -55,8 +57,8 @@ class BindRegister(Register, array_like=True, kw_only=True):
     given: tuple[GivenPart, ...] = ()
 
 
-class NameRegister(Register, array_like=True, kw_only=True):
-    """Name and namespace, from the most trusted kind of record, then the earliest."""
+class NameRegister(msgspec.Struct, array_like=True, kw_only=True, order=True):
+    """Name and namespace, from the most trusted kind of record; of several, the least."""
 
     rank: int = 9
     namespace: str = ""
@@ -80,8 +82,7 @@ class DecisionState(msgspec.Struct, array_like=True, kw_only=True):
     """All that is known of one pod or request; times are milliseconds since 1970."""
 
     subject: Subject
-    digest: str = ""
-    digest_stamp: Stamp = NEVER
+    digest: str = ""  # of several, the least
     pod_uid: str = ""
     name: NameRegister = msgspec.field(default_factory=NameRegister)
     admission: AdmissionRegister = msgspec.field(default_factory=AdmissionRegister)
@@ -99,6 +100,12 @@ class DecisionState(msgspec.Struct, array_like=True, kw_only=True):
     active: int = 0  # the latest record
     violations: int = 0
     confirmed: bool = False  # the pod of a pending request is known
+
+
+def stamp_of(at: int, record_id: str) -> Stamp:
+    """Return the stamp of a record; two of one millisecond differ by six characters."""
+    raw = blake2b(record_id.encode(errors="replace"), digest_size=5).digest()
+    return at, urlsafe_b64encode(raw)[:6].decode()
 
 
 def least(known: int | None, seen: int) -> int:

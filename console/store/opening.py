@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Final
 
+from console.store.postgres_database import PostgresDatabase
 from console.store.sql.sql_store import SqlStore
 from console.store.sqlite_database import SqliteDatabase
 from console.store.store import RecordStore, StoreError
@@ -17,4 +18,6 @@ def open_store(address: str) -> RecordStore:
     """
     if not address:
         raise StoreError("no store is named; accepted: a file, or a URL postgresql://…")
+    if address.startswith(SCHEMES):
+        return SqlStore(PostgresDatabase(address))
     return SqlStore(SqliteDatabase(Path(address)))

@@ -134,7 +134,7 @@ class SqliteDatabase:
         try:
             for number, statements in enumerate(VERSIONS[version:], version + 1):
                 for statement in statements:
-                    writer.execute(statement)
+                    writer.execute(statement.format(id="", seq=""))
                 writer.execute(f"PRAGMA user_version = {number}")
             writer.execute("COMMIT")
         except BaseException:

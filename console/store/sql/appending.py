@@ -13,8 +13,10 @@ from allocator.audit.record import (
     SnapshotRecord,
     WorkloadRecord,
 )
-from console.records.body import RecordColumns, packed_body
-from console.records.fold import SubjectKey, absorb, confirmed_key, subject_key
+from console.records.body import RecordColumns, packed_body, shared_texts
+from console.records.fold import SubjectKey, absorb, confirm, confirmed_key, subject_key
+from console.records.limits import term
+from console.records.requester import uid_number
 from console.records.rows import StoredRecord
 from console.records.state import Subject
 from console.records.times import milliseconds
@@ -60,7 +62,9 @@ class Appending:
 
     def append(self, records: Sequence[StoredRecord]) -> int:
         """Store what is not stored yet; return how many records that were."""
-        new = self._unknown(records)
+        unknown = self._unknown(records)
+        self._latest(unknown)
+        new = self._without_known_snapshots(unknown)
         if not new:
             return 0
         first = next_numbers(self._transaction, "record", len(new))
@@ -71,7 +75,6 @@ class Appending:
         self._workloads(new)
         rows = self._fold(new)
         self._insert(new, rows)
-        self._latest(new)
         count(self._transaction, "records", len(new))
         return len(new)
 
@@ -84,7 +87,6 @@ class Appending:
             for record_id, stored in by_id.items()
             if record_id not in known
         ]
-        new = self._without_known_snapshots(new)
         new.sort(key=lambda one: (one.at, one.record.id))
         return new
 
@@ -147,24 +149,29 @@ class Appending:
         )
 
     def _workloads(self, new: Iterable[NewRecord]) -> None:
-        rows = [
-            (
-                one.record.object.uid,
-                one.at,
-                one.record.id,
-                one.record.user,
-                one.record.template,
-                one.record.owners[0].uid if one.record.owners else "",
-            )
+        records = [
+            (one.at, one.record)
             for one in new
             if isinstance(one.record, WorkloadRecord) and one.record.object.uid
         ]
-        if rows:
-            self._transaction.run_many(
-                "INSERT INTO workload (uid, at, id, author, template, owner_uid)"
-                " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (uid, at, id) DO NOTHING",
-                [tuple(_clean(value) for value in row) for row in rows],
-            )
+        if not records:
+            return
+        users = self._terms.made(self._transaction, [record.user for _, record in records])
+        self._transaction.run_many(
+            "INSERT INTO workload (uid, at, id, author, template, owner_uid)"
+            " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (uid, at, id) DO NOTHING",
+            [
+                (
+                    uid_number(record.object.uid),
+                    at,
+                    bytes.fromhex(record.id),
+                    users[record.user],
+                    uid_number(record.template),
+                    uid_number(record.owners[0].uid if record.owners else ""),
+                )
+                for at, record in records
+            ],
+        )
 
     def _fold(self, new: Sequence[NewRecord]) -> dict[SubjectKey, StateRow]:
         """Fold *new* into the states that they are about, and write those."""
@@ -175,14 +182,12 @@ class Appending:
             if one.key is not None:
                 absorb(rows[one.key].state, one.record, one.at)
             if one.confirms is not None and one.confirms != one.key:
-                pending = rows[one.confirms].state
-                pending.confirmed = True
-                pending.active = max(pending.active, one.at)
+                confirm(rows[one.confirms].state, one.at)
         writer.save(rows.values())
         changed = {
-            one.record.object.uid: one.at
+            uid_number(one.record.object.uid): one.at
             for one in reversed(new)  # the earliest stays
-            if isinstance(one.record, WorkloadRecord)
+            if isinstance(one.record, WorkloadRecord) and one.record.object.uid
         }
         writer.find_requesters_again(changed)
         return rows
@@ -191,7 +196,10 @@ class Appending:
         texts = {one.sender for one in new}
         texts.update(one.record.namespace for one in new)
         texts.update(one.record.node for one in new)
+        for one in new:
+            texts.update(shared_texts(one.record))
         numbers = self._terms.made(self._transaction, texts)
+        exact = {text: number for text, number in numbers.items() if term(text) == text}
         self._transaction.run_many(
             "INSERT INTO record (seq, id, at, kind, ns, node, decision, sender, body)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -205,7 +213,7 @@ class Appending:
                     numbers[one.record.node],
                     None if one.key is None else rows[one.key].number,
                     numbers[one.sender],
-                    packed_body(one.record, _columns(one)),
+                    packed_body(one.record, _columns(one), exact),
                 )
                 for one in new
             ],

@@ -1,18 +1,16 @@
 """Lists of decisions: pages, counts, single ones."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from allocator.audit.record import RequesterSource
 from console.records.cursor import opened_cursor, sealed_cursor
-from console.records.decision_row import decision_row
+from console.records.decision_row import RowContext, decision_row, digest_of
 from console.records.fold import SubjectKey
 from console.records.query import LARGEST_PAGE, DecisionFilter, PageRequest, Scope
-from console.records.requester import Requester
 from console.records.rows import DecisionRow, RowPage
-from console.records.state import Subject
+from console.records.state import DecisionState, Subject
 from console.store.sql.conditions import Conditions, decision_conditions
 from console.store.sql.database import Row, Transaction, marks
 from console.store.sql.decision_rows import state_of
@@ -27,8 +25,7 @@ _FACETS: Final = {
     "requester": "requester",
 }  # fmt: skip
 # Columns that have an index of their own, the most telling ones first.
-_INDEXED: Final = ("reason", "node", "requester", "ns", "state", "mode", "verdict")
-_SOURCES: Final = {source.value: source for source in RequesterSource}
+_INDEXED: Final = ("node", "requester", "reason", "ns", "state", "mode", "verdict")
 
 
 class DecisionReader:
@@ -80,7 +77,7 @@ class DecisionReader:
     def _has_few(self, column: str, number: int) -> bool:
         sql = (
             f"SELECT count(*) FROM (SELECT 1 FROM decision INDEXED BY decision_{column}"
-            f" WHERE listed = 1 AND {column} = ? AND {column} > 0 LIMIT ?) AS some"
+            f" WHERE listed = 1 AND {column} = ? AND {column} > 0 LIMIT ?) AS few"
         )
         [[count]] = self._transaction.rows(sql, (number, _RARE))
         return bool(count < _RARE)
@@ -89,7 +86,7 @@ class DecisionReader:
         condition, values = found.texts[column]
         sql = (
             f"SELECT count(*) FROM (SELECT 1 FROM decision INDEXED BY decision_{column}"
-            f" WHERE {condition} LIMIT ?) AS some"
+            f" WHERE {condition} LIMIT ?) AS few"
         )
         [[count]] = self._transaction.rows(sql, (*values, _RARE))
         return bool(count < _RARE)
@@ -98,24 +95,44 @@ class DecisionReader:
         found: dict[int, Row] = {}
         for start in range(0, len(numbers), _CHUNK):
             part = numbers[start : start + _CHUNK]
-            sql = (
-                f"SELECT id, requester, source, body FROM decision WHERE id IN ({marks(len(part))})"
-            )
+            names = "id, requester, source, key, active, body"
+            sql = f"SELECT {names} FROM decision WHERE id IN ({marks(len(part))})"
             found.update((row[0], row) for row in self._transaction.rows(sql, part))
         texts = self._terms.texts(
             self._transaction, {n for row in found.values() for n in (row[1], row[2])}
         )
+        states = {number: state_of(*row[3:]) for number, row in found.items()}
+        requests = self._requests(states.values())
         return tuple(
             decision_row(
-                state_of(body),
-                Requester(
-                    user=texts[requester],
-                    source=_SOURCES.get(texts[source], RequesterSource.UNKNOWN),
+                states[number],
+                RowContext(
+                    requester=texts[found[number][1]],
+                    source=texts[found[number][2]],
+                    request=requests.get(digest_of(states[number])),
+                    people=scope.people,
                 ),
-                people=scope.people,
             )
-            for _, requester, source, body in (found[n] for n in numbers if n in found)
+            for number in numbers
+            if number in found
         )
+
+    def _requests(self, states: Iterable[DecisionState]) -> dict[str, DecisionState]:
+        """Return by digest what the pods of *states* asked for."""
+        digests = {
+            digest_of(state)
+            for state in states
+            if state.subject is Subject.POD and not state.admission.asked
+        }
+        keys = [SubjectKey(Subject.PENDING, digest).database_key for digest in digests if digest]
+        found: dict[str, DecisionState] = {}
+        for start in range(0, len(keys), _CHUNK):
+            part = keys[start : start + _CHUNK]
+            sql = f"SELECT key, active, body FROM decision WHERE key IN ({marks(len(part))})"
+            for row in self._transaction.rows(sql, part):
+                state = state_of(*row)
+                found[state.digest] = state
+        return found
 
     def one(self, scope: Scope, digest: str, pod_uid: str) -> DecisionRow | None:
         """Return one decision, the latest with *digest* where no pod is named."""

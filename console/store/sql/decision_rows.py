@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from console.records.decision_row import (
     digest_of,
@@ -15,12 +16,14 @@ from console.records.decision_row import (
     outcome_of,
     promised,
 )
-from console.records.fold import SubjectKey, new_state
+from console.records.fold import SubjectKey, new_state, parse_key
+from console.records.packing import BadBodyError, packed, unpacked
 from console.records.query import PodOutcome
-from console.records.requester import DEEPEST, Requester, WorkloadVersion, requester_of
-from console.records.state import DecisionState
+from console.records.requester import DEEPEST, Requester, WorkloadVersion, requester_of, uid_number
+from console.records.state import DecisionState, Subject
 from console.store.sql.database import Row, Transaction, Values, marks
 from console.store.sql.terms import Terms, count, next_numbers
+from console.store.store import StoreError
 
 _CHUNK: Final = 400
 _LONGEST_OWNER: Final = 253
@@ -57,8 +60,8 @@ _UPSERT: Final = (
         f"{column} = excluded.{column}" for column in _COLUMNS if column not in {"id", "key"}
     )
 )
-_ENCODER: Final = msgspec.msgpack.Encoder()
-_DECODER: Final = msgspec.msgpack.Decoder(DecisionState)
+_ENCODER: Final = msgspec.json.Encoder()
+_DECODER: Final = msgspec.json.Decoder(DecisionState)
 
 
 @dataclass(slots=True)
@@ -71,9 +74,27 @@ class StateRow:
     was_listed: bool = False
 
 
-def state_of(body: bytes) -> DecisionState:
-    """Return the state that a row holds."""
-    return _DECODER.decode(body)
+def state_of(key: bytes, active: int, body: bytes) -> DecisionState:
+    """Return the state that a row holds; raises :class:`StoreError` where it is damaged."""
+    try:
+        state = _DECODER.decode(unpacked(bytes(body)))
+        parsed = parse_key(bytes(key))
+    except (BadBodyError, ValueError) as error:
+        raise StoreError(
+            f"a decision cannot be read: {error}; the database is damaged, restore a backup"
+        ) from error
+    state.subject, state.active = parsed.subject, active
+    if parsed.subject is Subject.POD:
+        state.pod_uid = parsed.identity
+    else:
+        state.digest = parsed.identity
+    return state
+
+
+def _body(state: DecisionState) -> bytes:
+    """Return *state* without what the key and other columns say."""
+    digest = state.digest if state.subject is Subject.POD else ""
+    return packed(_ENCODER.encode(replace(state, pod_uid="", digest=digest, active=0)))
 
 
 class DecisionWriter:
@@ -90,9 +111,9 @@ class DecisionWriter:
         wanted, found = list(by_bytes), dict[SubjectKey, StateRow]()
         for start in range(0, len(wanted), _CHUNK):
             part = wanted[start : start + _CHUNK]
-            sql = f"SELECT key, id, body FROM decision WHERE key IN ({marks(len(part))})"
-            for raw, number, body in self._transaction.rows(sql, part):
-                found[by_bytes[bytes(raw)]] = _row(raw, number, body)
+            sql = f"SELECT key, id, active, body FROM decision WHERE key IN ({marks(len(part))})"
+            for row in self._transaction.rows(sql, part):
+                found[by_bytes[bytes(row[0])]] = _row(row)
         new = [(raw, key) for raw, key in by_bytes.items() if key not in found]
         if new:
             first = next_numbers(self._transaction, "decision", len(new))
@@ -107,7 +128,6 @@ class DecisionWriter:
         texts: set[str] = set()
         for row in saved:
             texts.update(_terms_of(row.state))
-        texts.update(requester.user for requester in requesters)
         texts.update(requester.source.value for requester in requesters)
         numbers = self._terms.made(self._transaction, texts)
         self._transaction.run_many(
@@ -120,45 +140,48 @@ class DecisionWriter:
         more = sum(is_listed(row.state) - row.was_listed for row in saved)
         count(self._transaction, "decisions", more)
 
-    def find_requesters_again(self, changed: Mapping[str, int]) -> None:
+    def find_requesters_again(self, changed: Mapping[int, int]) -> None:
         """Find anew who is behind pods that a workload of *changed* is above of.
 
-        *changed* has the uids of workloads, and since when a record tells something new of each.
+        *changed* has the numbers of the uids of workloads, and since when something new is known
+        of each.
         """
         for uid, since in changed.items():
             below, seen = [uid], {uid}
             for _ in range(DEEPEST):
                 sql = (
-                    "SELECT uid FROM workload WHERE owner_uid <> ''"
+                    "SELECT uid FROM workload WHERE owner_uid <> 0"
                     f" AND owner_uid IN ({marks(len(below))})"
                 )
-                found = {str(one) for (one,) in self._transaction.rows(sql, below)} - seen
+                found = {int(one) for (one,) in self._transaction.rows(sql, below)} - seen
                 if not found:
                     break
                 seen |= found
                 below = sorted(found)
             self._save_pods_of(sorted(seen), since)
 
-    def _save_pods_of(self, uids: Sequence[str], since: int) -> None:
+    def _save_pods_of(self, uids: Sequence[int], since: int) -> None:
         last_number = 0
         while True:
             sql = (
-                "SELECT key, id, body FROM decision WHERE owner_uid <> ''"
+                "SELECT key, id, active, body FROM decision WHERE owner_uid <> 0"
                 f" AND owner_uid IN ({marks(len(uids))})"
                 " AND last >= ? AND id > ? ORDER BY id LIMIT ?"
             )
             rows = self._transaction.rows(sql, (*uids, since, last_number, _CHUNK))
             if not rows:
                 return
-            self.save(_row(*row) for row in rows)
+            self.save(_row(row) for row in rows)
             last_number = rows[-1][1]
 
     def _requesters(self, rows: Sequence[StateRow]) -> list[Requester]:
         owners = [row.state.admission.owner for row in rows]
-        histories = self._histories({owner.uid for owner in owners if owner and owner.uid})
+        direct = [row.state.admission.user for row in rows if row.state.admission.owner is None]
+        users = self._terms.made(self._transaction, direct)
+        histories = self._histories({uid_number(owner.uid) for owner in owners if owner})
         return [
             requester_of(
-                row.state.admission.user,
+                users.get(row.state.admission.user, 0),
                 owner,
                 at=row.state.admission.stamp[0],
                 histories=histories,
@@ -166,37 +189,38 @@ class DecisionWriter:
             for row, owner in zip(rows, owners, strict=True)
         ]
 
-    def _histories(self, uids: set[str]) -> Mapping[str, Sequence[WorkloadVersion]]:
+    def _histories(self, uids: set[int]) -> Mapping[int, Sequence[WorkloadVersion]]:
         """Return the reviews of workloads with these *uids*, and of those above them."""
-        histories: dict[str, list[WorkloadVersion]] = {}
-        wanted = {uid.replace("\0", "\ufffd") for uid in uids}
+        histories: dict[int, list[WorkloadVersion]] = {}
+        wanted = uids - {0}
         for _ in range(DEEPEST):
             part = sorted(wanted)
             wanted = set()
             for start in range(0, len(part), _CHUNK):
                 for uid, version in self._versions(part[start : start + _CHUNK]):
                     histories.setdefault(uid, []).append(version)
-                    if version.owner_uid and version.owner_uid not in histories:
-                        wanted.add(version.owner_uid)
+                    if version.owner and version.owner not in histories:
+                        wanted.add(version.owner)
             wanted -= histories.keys()
             if not wanted:
                 break
         return histories
 
-    def _versions(self, uids: Sequence[str]) -> list[tuple[str, WorkloadVersion]]:
+    def _versions(self, uids: Sequence[int]) -> list[tuple[int, WorkloadVersion]]:
         sql = (
             "SELECT uid, at, id, author, template, owner_uid FROM workload"
             f" WHERE uid IN ({marks(len(uids))})"
         )
         return [
-            (str(uid), WorkloadVersion(at, record_id, author, template, owner_uid))
-            for uid, at, record_id, author, template, owner_uid in self._transaction.rows(sql, uids)
+            (int(uid), WorkloadVersion(at, bytes(record_id), author, template, owner))
+            for uid, at, record_id, author, template, owner in self._transaction.rows(sql, uids)
         ]
 
 
-def _row(key: bytes, number: int, body: bytes) -> StateRow:
-    state = state_of(body)
-    return StateRow(bytes(key), number, state, was_listed=is_listed(state))
+def _row(row: Row) -> StateRow:
+    raw, number, active, body = row
+    state = state_of(raw, active, body)
+    return StateRow(bytes(raw), number, state, was_listed=is_listed(state))
 
 
 def _terms_of(state: DecisionState) -> tuple[str, ...]:
@@ -218,17 +242,24 @@ def _values(row: StateRow, requester: Requester, numbers: Mapping[str, int]) -> 
     ns, verdict, reason, mode, node, outcome, waiting = (numbers[text] for text in _terms_of(state))
     begun = state.waiting_begun if state.waiting_begun is not None else state.waiting.stamp[0]
     mib, cores = promised(state)
-    owner = state.admission.owner
+    owner = None if state.confirmed else state.admission.owner
     values: Row = (
-        row.number, row.key, int(is_listed(state)), ns, verdict, reason, mode, node, outcome,
-        numbers[requester.user], last_of(state), state.active, waiting,
+        row.number,
+        row.key,
+        int(is_listed(state)),
+        *(ns, verdict, reason, mode, node, outcome, requester.user, last_of(state), state.active),
+        waiting,
         begun if outcome_of(state) is PodOutcome.WAITING else None,
         state.bind.stamp[0] if is_bound(state) else None,
-        state.over, mib, cores, numbers[requester.source.value],
-        _column(digest_of(state)), _column(state.name.pod),
-        _column(owner.name if owner else ""), _column(owner.uid if owner else ""),
-        _ENCODER.encode(state),
-    )  # fmt: skip
+        state.over,
+        *(mib, cores, numbers[requester.source.value]),
+        # A confirmed request is found by its key alone, as what its pods asked for.
+        "" if state.confirmed else _column(digest_of(state)),
+        "" if state.confirmed else _column(state.name.pod),
+        _column(owner.name if owner else ""),
+        uid_number(owner.uid) if owner else 0,
+        _body(state),
+    )
     return values
 
 

@@ -12,10 +12,11 @@ from allocator.audit.record import (
     SettingsRecord,
     WorkloadRecord,
 )
-from console.records.body import BadBodyError, RecordColumns, unpacked_body
+from console.records.body import RecordColumns, unpacked_body
 from console.records.cursor import Place, opened_cursor, sealed_cursor
 from console.records.fold import SubjectKey, parse_key
 from console.records.limits import term
+from console.records.packing import BadBodyError
 from console.records.query import LARGEST_PAGE, PageRequest, RecordFilter, Scope
 from console.records.rows import DecisionRow, RowPage, StoredRecord
 from console.records.state import Subject
@@ -128,10 +129,10 @@ class RecordReader:
             sql.append("key = ?")
             values.append(SubjectKey(Subject.POD, query.pod_uid).database_key)
         if query.digest:
-            sql.append("digest = ?")
+            sql.append("digest = ? AND digest <> ''")
             values.append(term(query.digest))
         if query.pod:
-            sql.append("pod = ?")
+            sql.append("pod = ? AND pod <> ''")
             values.append(term(query.pod))
         rows = self._transaction.rows(
             f"SELECT id FROM decision WHERE {' AND '.join(sql)} ORDER BY last DESC LIMIT ?",
@@ -152,18 +153,24 @@ class RecordReader:
             numbers = {number for row in rows for number in row[3:6]}
             texts = self._terms.texts(self._transaction, numbers)
             for row in (by_seq[seq] for seq in wanted if seq in by_seq):
-                yield _stored_record(row, texts, people=scope is None or scope.people)
+                stored = self._stored_record(row, texts)
+                hidden = scope is not None and not scope.people
+                yield _without_people(stored) if hidden else stored
 
-
-def _stored_record(row: Row, texts: Mapping[int, str], *, people: bool) -> StoredRecord:
-    """Return a row as a record; raises :class:`StoreError` where it is damaged."""
-    _, raw, at, ns, node, sender, key, body = row
-    columns = _columns(bytes(key) if key else b"", texts[ns], texts[node])
-    try:
-        record = unpacked_body(bytes(body), columns, record_id=bytes(raw).hex(), at=rfc3339(at))
-    except BadBodyError as error:
-        raise StoreError(f"{error}; the database is damaged, restore a backup") from error
-    return StoredRecord(record=record if people else _without_people(record), sender=texts[sender])
+    def _stored_record(self, row: Row, texts: Mapping[int, str]) -> StoredRecord:
+        """Return a row as a record; raises :class:`StoreError` where it is damaged."""
+        _, raw, at, ns, node, sender, key, body = row
+        try:
+            record = unpacked_body(
+                bytes(body),
+                _columns(bytes(key) if key else b"", texts[ns], texts[node]),
+                record_id=bytes(raw).hex(),
+                at=rfc3339(at),
+                text=lambda number: self._terms.texts(self._transaction, [number])[number],
+            )
+        except BadBodyError as error:
+            raise StoreError(f"{error}; the database is damaged, restore a backup") from error
+        return StoredRecord(record=record, sender=texts[sender])
 
 
 def _keys_of(row: DecisionRow) -> tuple[SubjectKey, SubjectKey | None]:
@@ -189,12 +196,13 @@ def _columns(key: bytes, namespace: str, node: str) -> RecordColumns:
     )
 
 
-def _without_people(record: AnyRecord) -> AnyRecord:
-    """Return *record* without names of persons."""
+def _without_people(stored: StoredRecord) -> StoredRecord:
+    """Return *stored* without names of persons."""
+    record: AnyRecord = stored.record
     match record:
         case AdmissionRecord() | BindRecord() | WorkloadRecord():
-            return replace(record, user="", groups=())
+            return StoredRecord(record=replace(record, user="", groups=()), sender=stored.sender)
         case SettingsRecord():
-            return replace(record, author="")
+            return StoredRecord(record=replace(record, author=""), sender=stored.sender)
         case _:
-            return record
+            return stored

@@ -1,15 +1,17 @@
 """Retention: what is too old or too much is removed, a bounded part in each transaction."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from console.records.query import PodOutcome
 from console.records.requester import WorkloadVersion, versions_to_keep
 from console.records.times import milliseconds
-from console.store.sql.database import Transaction, marks
+from console.store.sql.database import Row, Transaction, marks
 from console.store.sql.terms import Terms, count
 from console.store.store import Retention
 
 BATCH: Final = 2000  # records in one transaction, which then takes less than a second
+_CHUNK: Final = 500
 _YEAR: Final = 366 * 24 * 3600 * 1000  # milliseconds that a pod may run on without any record
 
 
@@ -33,7 +35,7 @@ class Pruning:
             cutoff = max(cutoff, self._oldest_batch())
             gone = self._records(cutoff)
         if gone < BATCH:
-            gone += self._decisions(cutoff)
+            gone += self._ancient(cutoff - _YEAR)
             self._transaction.run("DELETE FROM content WHERE used < ?", (cutoff,))
             self._workloads(cutoff)
         return gone
@@ -46,29 +48,48 @@ class Pruning:
 
     def _records(self, cutoff: int) -> int:
         """Remove records before *cutoff*, but for contents that a later record names."""
-        gone = self._transaction.run(
-            "DELETE FROM record WHERE seq IN (SELECT seq FROM record WHERE at < ?"
+        rows = self._transaction.rows(
+            "SELECT seq, decision FROM record WHERE at < ?"
             " AND seq NOT IN (SELECT seq FROM content WHERE seq IS NOT NULL AND used >= ?)"
-            " ORDER BY at, seq LIMIT ?)",
+            " ORDER BY at, seq LIMIT ?",
             (cutoff, cutoff, BATCH),
         )
-        count(self._transaction, "records", -gone)
-        return gone
-
-    def _decisions(self, cutoff: int) -> int:
-        """Remove decisions without a record since *cutoff*, but for pods that hold GPUs."""
-        numbers = self._terms.numbers(
-            self._transaction, [PodOutcome.BOUND.value, PodOutcome.RUNNING.value]
-        )
-        held = list(numbers.values()) or [-1]
-        rows = self._transaction.rows(
-            "SELECT id, listed FROM decision WHERE active < ?"
-            f" AND (state NOT IN ({marks(len(held))}) OR active < ?) ORDER BY active LIMIT ?",
-            (cutoff, *held, cutoff - _YEAR, BATCH),
-        )
-        self._transaction.run_many("DELETE FROM decision WHERE id = ?", [(n,) for n, _ in rows])
-        count(self._transaction, "decisions", -sum(listed for _, listed in rows))
+        self._transaction.run_many("DELETE FROM record WHERE seq = ?", [(seq,) for seq, _ in rows])
+        count(self._transaction, "records", -len(rows))
+        self._decisions(sorted({number for _, number in rows if number is not None}), cutoff)
         return len(rows)
+
+    def _decisions(self, numbers: Sequence[int], cutoff: int) -> None:
+        """Remove those decisions that no record is left of, but for pods that hold GPUs."""
+        held = self._held()
+        for start in range(0, len(numbers), _CHUNK):
+            part = numbers[start : start + _CHUNK]
+            rows = self._transaction.rows(
+                f"SELECT id, listed FROM decision WHERE id IN ({marks(len(part))}) AND active < ?"
+                f" AND state NOT IN ({marks(len(held))}) AND NOT EXISTS"
+                " (SELECT 1 FROM record WHERE record.decision = decision.id)",
+                (*part, cutoff, *held),
+            )
+            self._remove(rows)
+
+    def _ancient(self, cutoff: int) -> int:
+        """Remove pods that were bound before *cutoff* and whose end no record tells."""
+        held = self._held()
+        rows = self._transaction.rows(
+            f"SELECT id, listed FROM decision WHERE listed = 1 AND state IN ({marks(len(held))})"
+            " AND last < ? AND active < ? LIMIT ?",
+            (*held, cutoff, cutoff, BATCH),
+        )
+        self._remove(rows)
+        return len(rows)
+
+    def _held(self) -> list[int]:
+        names = [PodOutcome.BOUND.value, PodOutcome.RUNNING.value]
+        return list(self._terms.numbers(self._transaction, names).values()) or [-1]
+
+    def _remove(self, rows: Sequence[Row]) -> None:
+        self._transaction.run_many("DELETE FROM decision WHERE id = ?", [(n,) for n, _ in rows])
+        count(self._transaction, "decisions", -sum(int(listed) for _, listed in rows))
 
     def _workloads(self, cutoff: int) -> None:
         """Keep of each workload what tells who wrote its template, then and since."""
@@ -80,7 +101,7 @@ class Pruning:
             rows = self._transaction.rows(
                 "SELECT at, id, author, template, owner_uid FROM workload WHERE uid = ?", (uid,)
             )
-            versions = sorted(WorkloadVersion(*row) for row in rows)
+            versions = sorted(WorkloadVersion(row[0], bytes(row[1]), *row[2:]) for row in rows)
             kept = versions_to_keep(versions, cutoff)
             self._transaction.run_many(
                 "DELETE FROM workload WHERE uid = ? AND at = ? AND id = ?",

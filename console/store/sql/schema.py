@@ -1,19 +1,22 @@
 """Tables of the store and how they came about: one list of statements for each version.
 
-Times are milliseconds since 1970. What lists are filtered by is a number in the table ``term``; 0
-is the empty text. ``decision.last`` orders decisions, and ``record.at`` records.
+``{id}`` and ``{seq}`` stand for the primary key as a further column of an index, which SQLite adds
+to each index by itself. Times are milliseconds since 1970. What lists are filtered by is a number
+in the table ``term``; 0 is the empty text. ``decision.last``
+orders decisions, and ``record.at`` records.
 """
 
 from typing import Final
 
-# Which columns every index of decisions carries, so that a filter needs no row of the table.
-_FILTERS: Final = "ns, verdict, reason, mode, node, state, requester"
+# Which columns every index of decisions carries, so that a filter needs no row of the table. Few
+# decisions are of one node, which an index of its own finds.
+_FILTERS: Final = "ns, verdict, reason, mode, state, requester"
 FILTER_COLUMNS: Final = tuple(_FILTERS.split(", "))
 
 
 def _decision_index(name: str, columns: str, where: str = "listed = 1") -> str:
     others = ", ".join(column for column in FILTER_COLUMNS if column not in columns.split(", "))
-    return f"CREATE INDEX {name} ON decision ({columns}, last, id, {others}) WHERE {where}"
+    return f"CREATE INDEX {name} ON decision ({columns}, last{{id}}, {others}) WHERE {where}"
 
 
 VERSIONS: Final[tuple[tuple[str, ...], ...]] = (
@@ -34,9 +37,9 @@ VERSIONS: Final[tuple[tuple[str, ...], ...]] = (
             " active INTEGER NOT NULL, waiting INTEGER NOT NULL, waiting_since INTEGER,"
             " bound INTEGER, over INTEGER, mib INTEGER NOT NULL, cores INTEGER NOT NULL,"
             " source INTEGER NOT NULL, digest TEXT NOT NULL, pod TEXT NOT NULL,"
-            " owner TEXT NOT NULL, owner_uid TEXT NOT NULL, body BLOB NOT NULL)"
+            " owner TEXT NOT NULL, owner_uid INTEGER NOT NULL, body BLOB NOT NULL)"
         ),
-        f"CREATE INDEX decision_last ON decision (last, id, {_FILTERS}) WHERE listed = 1",
+        f"CREATE INDEX decision_last ON decision (last{{id}}, {_FILTERS}) WHERE listed = 1",
         _decision_index("decision_ns", "ns"),
         _decision_index("decision_verdict", "verdict"),
         _decision_index("decision_reason", "reason", "listed = 1 AND reason > 0"),
@@ -46,29 +49,28 @@ VERSIONS: Final[tuple[tuple[str, ...], ...]] = (
         _decision_index("decision_requester", "requester", "listed = 1 AND requester > 0"),
         "CREATE INDEX decision_pod ON decision (pod) WHERE pod <> ''",
         "CREATE INDEX decision_owner ON decision (owner) WHERE owner <> ''",
-        "CREATE INDEX decision_owner_uid ON decision (owner_uid) WHERE owner_uid <> ''",
-        "CREATE INDEX decision_digest ON decision (digest)",
-        "CREATE INDEX decision_active ON decision (active)",
+        "CREATE INDEX decision_owner_uid ON decision (owner_uid) WHERE owner_uid <> 0",
+        "CREATE INDEX decision_digest ON decision (digest) WHERE digest <> ''",
         (
             "CREATE TABLE record (seq INTEGER PRIMARY KEY, id BLOB NOT NULL UNIQUE,"
             " at INTEGER NOT NULL, kind INTEGER NOT NULL, ns INTEGER NOT NULL,"
             " node INTEGER NOT NULL, decision INTEGER, sender INTEGER NOT NULL, body BLOB NOT NULL)"
         ),
-        "CREATE INDEX record_at ON record (at, seq)",
-        "CREATE INDEX record_ns ON record (ns, at, seq) WHERE ns > 0",
-        "CREATE INDEX record_node ON record (node, at, seq) WHERE node > 0",
+        "CREATE INDEX record_at ON record (at{seq})",
+        "CREATE INDEX record_ns ON record (ns, at{seq}) WHERE ns > 0",
+        "CREATE INDEX record_node ON record (node, at{seq}) WHERE node > 0",
         "CREATE INDEX record_decision ON record (decision) WHERE decision IS NOT NULL",
-        "CREATE INDEX record_kind ON record (kind, at, seq, ns) WHERE kind >= 32",
+        "CREATE INDEX record_kind ON record (kind, at{seq}, ns) WHERE kind >= 32",
         (
             "CREATE TABLE content (digest TEXT NOT NULL, kind INTEGER NOT NULL, seq INTEGER,"
             " used INTEGER NOT NULL, PRIMARY KEY (digest, kind))"
         ),
         (
-            "CREATE TABLE workload (uid TEXT NOT NULL, at INTEGER NOT NULL, id TEXT NOT NULL,"
-            " author TEXT NOT NULL, template TEXT NOT NULL, owner_uid TEXT NOT NULL,"
-            " PRIMARY KEY (uid, at, id))"
+            "CREATE TABLE workload (uid INTEGER NOT NULL, at INTEGER NOT NULL, id BLOB NOT NULL,"
+            " author INTEGER NOT NULL, template INTEGER NOT NULL, owner_uid INTEGER NOT NULL,"
+            " PRIMARY KEY (uid, at, id)) WITHOUT ROWID"
         ),
-        "CREATE INDEX workload_owner ON workload (owner_uid) WHERE owner_uid <> ''",
+        "CREATE INDEX workload_owner ON workload (owner_uid) WHERE owner_uid <> 0",
         (
             "CREATE TABLE gpu (node TEXT NOT NULL, gpu TEXT NOT NULL, at INTEGER NOT NULL,"
             " id TEXT NOT NULL, healthy INTEGER NOT NULL, PRIMARY KEY (node, gpu))"
