@@ -7,6 +7,7 @@ for each line sent counts as one.
 
 import asyncio
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Self
 
 import aiohttp
@@ -73,6 +74,7 @@ class ConsoleClient:
     def __init__(self, access: Access, *, timeout: float = TIMEOUT) -> None:
         """Store how to reach it; files are read at the first call, and again as they change."""
         self._url = access.url.rstrip("/") + PATH
+        self._ca = access.ca
         self._credentials = Credentials(access, SYSTEM)
         self._timeout = aiohttp.ClientTimeout(
             total=timeout, sock_connect=min(timeout, CONNECT_TIMEOUT)
@@ -98,6 +100,9 @@ class ConsoleClient:
         if self._session is None:
             raise RuntimeError("the client is used outside its `async with` block")
         try:
+            if isinstance(self._ca, Path) and not self._ca.stat().st_size:
+                # The system's authorities would count otherwise.
+                return NotDelivered(why=f"credentials: {self._ca} is empty")
             async with self._session.post(
                 self._url,
                 data=lines,

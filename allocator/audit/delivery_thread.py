@@ -27,6 +27,7 @@ LARGEST_RECORD: Final = 1024 * 1024  # bytes
 BATCH_SECONDS: Final = 0.5  # for which lines are gathered
 FIRST_PAUSE: Final = 2.0  # seconds; half of it is fixed, so at least one passes
 LONGEST_PAUSE: Final = 30.0  # seconds
+REJECTION_LOG_INTERVAL: Final = 60.0  # seconds
 LAST_SECONDS: Final = 2.0  # for sending what is left when the program ends
 _SHORTEST_PAUSE: Final = 1.0  # seconds, whatever the console asks for
 log = structlog.get_logger(__name__)
@@ -97,6 +98,7 @@ class AuditDelivery:
         self._stopping = asyncio.Event()
         self._closed = False
         self._failures = 0  # calls in a row
+        self._rejection_logged: float | None = None
         self._most_records = MOST_RECORDS
         self._thread = threading.Thread(target=self._run, name="audit-delivery", daemon=True)
 
@@ -197,11 +199,21 @@ class AuditDelivery:
 
     async def _send_forever(self, client: RecordsClient) -> None:
         while True:
-            if (parcel := self._next()) is None:
-                self._moved.clear()
-                await self._moved.wait()
-            elif (pause := await self._send(client, parcel)) > 0:
-                await self._settings.clock.sleep(pause)
+            try:
+                await self._send_once(client)
+            except Exception:
+                # Nothing that a console answers may end the delivery.
+                log.exception("delivery of audit records failed")
+                self._failures += 1
+                await self._settings.clock.sleep(self._settings.longest_pause)
+
+    async def _send_once(self, client: RecordsClient) -> None:
+        """Wait for something to send, send it, and wait as long as the answer asks for."""
+        if (parcel := self._next()) is None:
+            self._moved.clear()
+            await self._moved.wait()
+        elif (pause := await self._send(client, parcel)) > 0:
+            await self._settings.clock.sleep(pause)
 
     async def _send_rest(self, client: RecordsClient) -> None:
         """Send what is left, until a call fails."""
@@ -236,8 +248,7 @@ class AuditDelivery:
         self._failures, self._most_records = 0, MOST_RECORDS
         self._counters.count_delivered(answer.delivered)
         if answer.rejected:
-            self._counters.count_rejected(answer.rejected)
-            log.warning("console rejects records", records=answer.rejected, why=answer.reasons)
+            self._note_rejection(answer.rejected, answer.reasons)
 
     def _note_failure(self, answer: NotDelivered) -> float:
         self._failures += 1
@@ -257,8 +268,15 @@ class AuditDelivery:
             self._outbox.split(parcel.batches[0])
         else:
             self._outbox.remove(parcel.batches)
-            self._counters.count_rejected(1)
-            log.warning("console rejects a record as too large", size=len(parcel.data))
+            self._note_rejection(1, (f"a record of {len(parcel.data)} bytes is too large",))
+
+    def _note_rejection(self, records: int, reasons: tuple[str, ...]) -> None:
+        """Count it, and log it now and then."""
+        self._counters.count_rejected(records)
+        now, logged = self._settings.clock.monotonic(), self._rejection_logged
+        if logged is None or now - logged >= REJECTION_LOG_INTERVAL:
+            self._rejection_logged = now
+            log.warning("console rejects records", records=records, why=reasons)
 
 
 def _batches(lines: deque[bytes]) -> Iterator[list[bytes]]:

@@ -82,13 +82,13 @@ class Outbox:
         """Return the oldest batches that can be read, at least one; damaged ones are lost."""
         batches: list[Batch] = []
         lines: list[bytes] = []
-        records = size = 0
+        records = size = damaged = 0
         for batch in list(islice(self._batches, most_records)):
             if batches and records + batch.records > most_records:
                 break
             data = self._load(batch)
             if not data:
-                log.warning("damaged segment of audit records", records=batch.records)
+                damaged += batch.records
                 self._lose(batch)
                 continue
             if batches and size + len(data) > most_bytes:
@@ -96,6 +96,8 @@ class Outbox:
             records, size = records + batch.records, size + len(data)
             batches.append(batch)
             lines.append(data)
+        if damaged:
+            log.warning("damaged segments of audit records", records=damaged)
         return Parcel(tuple(batches), b"".join(lines)) if batches else None
 
     def remove(self, batches: Sequence[Batch]) -> None:

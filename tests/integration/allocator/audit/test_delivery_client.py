@@ -231,6 +231,18 @@ def test_credentials_that_cannot_be_used_are_told(
     assert desk.console.heads == []
 
 
+@pytest.mark.parametrize("name", ["ca.crt", "tls.crt", "tls.key"])
+def test_an_empty_certificate_is_told(desk: Desk, name: str) -> None:
+    """An empty file of authorities does not mean those of the system."""
+    (desk.files.folder / name).write_bytes(b"")
+
+    answer = desk.post()
+
+    assert isinstance(answer, NotDelivered)
+    assert "credentials" in answer.why
+    assert desk.console.heads == []
+
+
 def test_nobody_who_listens_is_told(desk: Desk) -> None:
     """As any other failure."""
     desk.port = 1

@@ -39,6 +39,7 @@ class FakeConsole:
         self.largest = largest
         self.calls: list[list[bytes]] = []
         self.stored: list[bytes] = []
+        self.error: Exception | None = None
         self.gate = threading.Event()
         self.gate.set()
 
@@ -53,6 +54,8 @@ class FakeConsole:
         sent = lines.splitlines()
         assert len(sent) == records
         self.calls.append(sent)
+        if self.error is not None:
+            raise self.error
         if self.largest is not None and len(lines) > self.largest:
             return TooLarge()
         if lines.startswith(self.poison):
@@ -254,6 +257,17 @@ def test_a_batch_that_the_console_cannot_take_holds_up_no_other() -> None:
         assert console.stored[0].startswith(b"b")
         console.poison = b"c"
         wait_until(lambda: len(console.stored) == 2)
+
+
+def test_an_unexpected_error_ends_no_delivery() -> None:
+    """It is logged, and the records are sent again."""
+    console = FakeConsole()
+    console.error = RuntimeError("unexpected")
+    with delivering(console) as started:
+        started.write("a")
+        wait_until(lambda: len(console.calls) > 2)
+        console.error = None
+        wait_until(lambda: console.stored == [b"a"])
 
 
 def test_a_pause_that_the_console_asks_for_is_kept() -> None:
