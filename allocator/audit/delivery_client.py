@@ -22,7 +22,7 @@ from kube.errors import ConfigError, shorten
 PATH: Final = "/v1/records"
 TIMEOUT: Final = 15.0  # seconds of one call, its answer included
 CONNECT_TIMEOUT: Final = 5.0  # seconds for one TCP and TLS handshake
-LARGEST_ANSWER: Final = 1024 * 1024  # bytes; a console rejects 500 records with their reasons in less
+LARGEST_ANSWER: Final = 1024 * 1024  # bytes
 LONGEST_PAUSE: Final = 300.0  # seconds that the console may ask for
 _MOST_REASONS: Final = 3  # of rejected lines, for a log line
 _LONGEST_REASON: Final = 200  # characters
