@@ -3,7 +3,7 @@
 Both are the product's own TLS server on uvloop. ``ours`` is the product's own admission with its
 journal and metrics, over a fleet that changes ten times a second. ``baseline`` is the least that
 a webhook could do: decode the review, as fast as untyped JSON can be decoded in Python, and
-answer that the pod may pass.
+answer that the pod may pass. ``unaudited`` is ``ours`` without records of decisions.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from typing import Final
 import orjson
 import uvloop
 
+from allocator.audit.audit_log import AuditLog
 from allocator.cli.http_server import App, Listen, Receive, Scope, Send
 from allocator.config.fleet_file import load_fleet
 from allocator.config.settings import DEFAULTS
@@ -27,8 +28,9 @@ from allocator.placement.fleet import snapshot_of
 from certs.issue import IssueParameters, Names
 from certs.refresh_controller import throwaway
 from certs.tls_server import ServingPair
-from webhook.admission.audit_log import AuditLog
+from kube.clock import SYSTEM
 from webhook.admission.context import AdmissionContext
+from webhook.records.trail import audit_trail
 from webhook.serve.admission import AdmissionApp, AdmissionView, PodHandler
 from webhook.serve.http import AnswerOf, Reviews, serve_app
 from webhook.serve.metrics import WebhookMetrics
@@ -66,6 +68,7 @@ class ServerKind(StrEnum):
     """Which server."""
 
     OURS = "ours"
+    UNAUDITED = "unaudited"  # ours without records
     BASELINE = "baseline"
 
 
@@ -123,11 +126,27 @@ class CountingSink:
         """Do nothing."""
 
 
-def reviewer(inventory: ChangingInventory, lines: CountingSink) -> tuple[PodHandler, AuditLog]:
-    """Return the product's reviewer over *inventory*, and the journal that fills *lines*."""
+def reviewer(
+    inventory: ChangingInventory, lines: CountingSink, *, audited: bool = True
+) -> tuple[PodHandler, AuditLog]:
+    """Return the product's reviewer over *inventory*, and the journal that fills *lines*.
+
+    The product makes records always; one that is not *audited* is for comparison.
+    """
     metrics = WebhookMetrics(version="benchmark")
-    journal = AuditLog(lines, dropped=metrics.dropped)
-    made = PodHandler(view=inventory.view, journal=journal, metrics=metrics, version="benchmark")
+    journal = AuditLog((lines,), dropped=metrics.dropped)
+    if not audited:
+        return PodHandler(view=inventory.view, journal=None, metrics=metrics), journal
+    trail = audit_trail(
+        journal, instance="benchmark", version="benchmark", entropy=1, now=SYSTEM.wall
+    )
+    made = PodHandler(
+        view=inventory.view,
+        journal=journal,
+        metrics=metrics,
+        source=trail.source,
+        snapshot_digest=trail.fleet_digest,
+    )
     return made, journal
 
 
@@ -161,9 +180,9 @@ async def run(kind: ServerKind) -> None:
         app: App = baseline
         at_once: AnswerOf = Reviews.at_once
         tasks: list[asyncio.Task[None]] = []
-        if kind is ServerKind.OURS:
+        if kind is not ServerKind.BASELINE:
             inventory = ChangingInventory()
-            deciding, journal = reviewer(inventory, lines)
+            deciding, journal = reviewer(inventory, lines, audited=kind is ServerKind.OURS)
             app = admission = AdmissionApp(deciding, baseline)
             at_once = admission.at_once
             tasks = [group.create_task(work) for work in (journal.run(), inventory.run())]

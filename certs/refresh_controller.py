@@ -145,6 +145,8 @@ class RefreshController:
     serving: ServingPair
     read_pair: ReadPair
     announce: Announce
+    # Takes the serving pair whenever it is another one; must not block.
+    note_loaded: Callable[[ServingPair], None] = lambda _: None
     lifetimes: Lifetimes = DEFAULT
     clock: Clock = SYSTEM
     _reported: tuple[PairFinding, ...] = field(default=(), init=False)
@@ -172,6 +174,7 @@ class RefreshController:
         pair_findings = self.serving.load(pair) if pair is not None else ()
         if self.serving.fingerprint != before:
             log.info("new serving certificate loaded", until=self.serving.not_after)
+            self.note_loaded(self.serving)
         if pair_findings != self._reported:
             self._reported = pair_findings
             for finding in pair_findings:

@@ -11,19 +11,33 @@ import threading
 from collections.abc import Callable, Mapping
 from http.client import HTTPConnection, HTTPException, HTTPResponse, IncompleteRead
 from time import monotonic
-from typing import Final, Self, TypeVar
+from typing import Final, Protocol, Self, TypeVar
 from urllib.parse import urlencode, urlsplit
 
 from kube.clock import SYSTEM
 from kube.config import Access
 from kube.credentials import Credentials
-from kube.errors import ConfigError, UnreachableError, UnreadableError, refusal, shorten
+from kube.errors import (
+    ApiError,
+    ConfigError,
+    UnreachableError,
+    UnreadableError,
+    refusal,
+    shorten,
+)
 
 LARGEST_BODY: Final = 160 << 20  # bytes; a list page of 100 objects at etcd's 1.5 MiB fits
 LARGEST_REFUSAL: Final = 1 << 20  # bytes of a refused call's body
 CHUNK: Final = 1 << 20  # bytes read at once
 USER_AGENT: Final = "kubectl-vgpu"
 _T = TypeVar("_T")
+
+
+class RefusalDecoder(Protocol):
+    """Makes an error of the answer to a refused call."""
+
+    def __call__(self, body: bytes, *, status: int, place: str) -> ApiError:
+        """Return what *body* says; *status* is that of HTTP, *place* the call."""
 
 
 class HttpReader:
@@ -33,9 +47,10 @@ class HttpReader:
     the server has closed meanwhile.
     """
 
-    def __init__(self, access: Access) -> None:
-        """Store how to reach the server, which is not through a proxy."""
+    def __init__(self, access: Access, refused: RefusalDecoder = refusal) -> None:
+        """Store how to reach the server, which is not through a proxy, and how it refuses."""
         self._access = access
+        self._refused = refused
         self._credentials = Credentials(access, SYSTEM)
         self._connection: _Connection | None = None
 
@@ -70,7 +85,7 @@ class HttpReader:
             self._close()
             raise
         if status >= 300:  # noqa: PLR2004 - the first status that is no success
-            raise refusal(body, status=status, place=place)
+            raise self._refused(body, status=status, place=place)
         return body
 
     def _exchange(self, target: str, place: str, deadline: float) -> tuple[int, bytes]:

@@ -10,9 +10,9 @@ A follower is in one of these states:
   ``FIRST_PAUSE`` to ``LONGEST_PAUSE``.
 
 After a watch ends, the next one resumes from its last version. Only a version that the server no
-longer has, or an unreadable answer, leads to a new list. The first list is published as a
-whole. A later one is published piece by piece, so that nobody waits while a hundred thousand
-objects are gone through; objects that it lacks stay until it is complete.
+longer has leads to a new list at once, and an unreadable answer to one after a pause. The first
+list is published as a whole. A later one is published piece by piece, so that nobody waits while a
+hundred thousand objects are gone through; objects that it lacks stay until it is complete.
 """
 
 import asyncio
@@ -84,6 +84,7 @@ def last_message_times(
     return {kind: wall - age for kind, age in ages.items() if age is not None}
 
 
+_EXPIRED: Final = 410  # an error event or the answer itself
 # Unknown or forbidden options, or an etcd too old for it (an ERROR event with code 500).
 _NO_STREAMED_LIST: Final = frozenset({400, 422, 500})
 
@@ -166,15 +167,28 @@ class _Follower(Generic[T]):
     async def round(self) -> bool:
         """List if necessary, then watch until the stream ends; return false after an error."""
         try:
-            if self._resume_version is not None:
-                await self._watch(listing=False)
-            else:
+            if self._resume_version is None or not await self._resume():
                 await self._list_and_watch()
         except KubeError as error:
             self._health.failures += 1
             if must_relist(error):
                 self._resume_version = None
             log.warning("watch failed", path=self._source.path, why=str(error))
+            return False
+        return True
+
+    async def _resume(self) -> bool:
+        """Watch from the last version; return false where the server no longer has it.
+
+        Every collection meets that after a restart of the API server, so it is no failure.
+        """
+        try:
+            await self._watch(listing=False)
+        except ApiError as error:
+            if error.status != _EXPIRED:
+                raise
+            self._resume_version = None
+            log.info("watch expired", path=self._source.path, why=str(error))
             return False
         return True
 

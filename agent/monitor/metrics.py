@@ -22,6 +22,7 @@ from agent.monitor.metric_names import OLD, OURS, MetricFamily
 from agent.monitor.samples import MetricSample, MonitorSnapshot, samples
 from agent.monitor.violation import ViolationKind
 from agent.region.repair import RepairKind
+from allocator.audit.delivery_metrics import DeliveryMetrics
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 MOST_SAMPLES: Final = 10_000  # samples of one scrape
@@ -95,6 +96,7 @@ class AgentMetrics:
             ["kind"],
             registry=self._registry,
         )
+        self.delivery = DeliveryMetrics(self._registry)
         for kind in ViolationKind:
             self._violations.labels(kind)
         for repair in RepairKind:

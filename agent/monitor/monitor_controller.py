@@ -157,6 +157,7 @@ class Monitor:
         self._swept_at: float | None = None
         self.snapshot: MonitorSnapshot | None = None
         self.on_snapshot: Callable[[], None] = lambda: None
+        self.on_observed: Callable[[ObservedUse], None] = _ignore
 
     @property
     def foreign(self) -> Mapping[str, MiB]:
@@ -213,6 +214,7 @@ class Monitor:
             observed, node, host, inspection_result=inspection_result
         )
         self.on_snapshot()
+        self.on_observed(observed)
         self._report_drift(self.snapshot.drifts)
         self._report_repairs(inspection_result.repairs)
         unconfirmed = await self._report_violations(self.snapshot.violations, host.processes.keys())
@@ -357,6 +359,10 @@ class Monitor:
             log.info("region removed", name=name)
         if not any(map(limits_of, shares)):
             await asyncio.to_thread(self._services.remove_unused)
+
+
+def _ignore(_observed: ObservedUse) -> None:
+    """Do nothing with what was observed."""
 
 
 def _processes_and_usage(driver: Driver, gpu: str) -> tuple[tuple[Process, ...], Usage]:

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from allocator.catalog.injection import REGION_PATH, REGIONS_VOLUME, VISIBLE, key_in, key_path
-from allocator.catalog.keys import ASSIGNMENT_KEY, LIBRARY_KEY, LIBRARY_OFF
+from allocator.catalog.keys import ASSIGNMENT_KEY, DECISION_KEY, LIBRARY_KEY, LIBRARY_OFF
 from allocator.model.request import Priority, Stage
 from allocator.request.pod_fields import (
     EnvVar,
@@ -122,6 +122,7 @@ class NodePod:
     recreated_here: bool  # by a DaemonSet, or by kubelet (a static pod)
     library_off: bool  # its containers with whole GPUs want no library
     assignment: str  # annotation, as JSON, or empty
+    digest: str  # of the request that it was admitted with, or empty
     volcano_devices: str  # Volcano's list of devices, if it is for this node, or empty
     hami_devices: str  # HAMi's, likewise
     requests: Mapping[str, int]  # what kubelet counts of each extended resource
@@ -156,6 +157,7 @@ def parse_pod(raw: bytes) -> NodePod:
         recreated_here=_is_daemon_or_static(metadata),
         library_off=annotations.get(LIBRARY_KEY) == LIBRARY_OFF,
         assignment=annotations.get(ASSIGNMENT_KEY, ""),
+        digest=annotations.get(DECISION_KEY, ""),
         volcano_devices=annotations.get(LIST_ANNOTATION, "")
         if annotations.get(LIST_NODE_ANNOTATION) == spec.node_name
         else "",

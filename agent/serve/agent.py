@@ -9,7 +9,6 @@ import structlog
 
 from agent.deviceplugin.entry_client import EntryClient
 from agent.deviceplugin.shares import placements_of
-from agent.doctor.container_runtime import containerd_major, reads_cdi
 from agent.doctor.exposure import exposure
 from agent.doctor.facts_files import configurations, toolkit_configs
 from agent.driver.driver import Device, Driver
@@ -32,10 +31,17 @@ from agent.node.status import rounded_memory
 from agent.node.status_controller import StatusController, StatusFacts
 from agent.region.library_files import Absent, Installed, install_from, install_simulated, sweep
 from agent.region.region_files import RegionFiles
-from agent.serve.device_plugin import DevicePluginService, Paths, PluginServices
+from agent.serve.device_plugin import (
+    DevicePluginService,
+    Paths,
+    PluginServices,
+    runtime_reads_cdi,
+)
 from agent.serve.handover import close_left_open, hand_over
 from agent.serve.monitor_view import Evictor, MonitorView
+from agent.serve.node_audit import NodeAudit
 from agent.serve.node_events import REPORTER, NodeEvents
+from agent.serve.node_reports import NodeReports
 from agent.serve.options import AgentOptions, DriverKind, boot_of, nvml_driver, simulated_driver
 from agent.serve.withdrawal_controller import INTERVAL, WithdrawalController
 from allocator.cli.http_server import serve
@@ -63,17 +69,22 @@ class AgentParts:
         self.paths = self._paths()
         self.node_informer = NodeInformer(client, options.node, options.namespace)
         self.recorder = Recorder(client, controller=REPORTER, instance=options.node)
-        self.node_events = NodeEvents(self._node, self.recorder.record)
+        self.metrics = self._metrics()
+        self.audit = NodeAudit(
+            options, self.node_informer, self.metrics.delivery, version=self.version
+        )
+        self.node_reports = NodeReports(
+            NodeEvents(self._node, self.recorder.record), self.audit.records
+        )
         self.driver_thread = DriverThread(self._driver())
         self.processes = Processes(root)
         hardware_listeners = HardwareListeners(
-            self.node_informer.notify, self.node_events.record_health
+            self.node_informer.notify, self.node_reports.record_health
         )
         self.hardware_informer = HardwareInformer(
             self.driver_thread, hardware_listeners, policy=HealthPolicy(xids=options.xids)
         )
         self.journal = self._journal()
-        self.metrics = self._metrics()
         self.instances = InstancesController(
             self._mig_services(), changed=self.hardware_informer.refresh
         )
@@ -97,6 +108,7 @@ class AgentParts:
         self.regions = RegionFiles(self.paths.host_root, self.processes, library=library)
         self.monitor = Monitor(self._monitor_services(client, library))
         self.monitor.on_snapshot = self._update_foreign_use
+        self.monitor.on_observed = self.audit.records.write_started
 
     @property
     def version(self) -> str:
@@ -184,7 +196,7 @@ class AgentParts:
             open_files=OpenFiles(root),
             clock=SYSTEM,
             count_outcome=self.metrics.count_reconfiguration,
-            report=self.node_events.record_reconfiguration,
+            report=self.node_reports.record_reconfiguration,
             may_enable_mig=self._may_enable_mig,
         )
 
@@ -204,8 +216,8 @@ class AgentParts:
             inspector=Inspector(self.regions, self.processes),
             regions=self.regions,
             remove_unused=sweep_unused,
-            evictor=Evictor(client),
-            events=self.node_events,
+            evictor=Evictor(client, self.audit.records.write_eviction),
+            events=self.node_reports,
             counters=self.metrics,
         )
 
@@ -238,7 +250,7 @@ async def run(options: AgentOptions) -> None:
     async with Client(options.access) as client:
         parts = AgentParts(options, client)
         try:
-            async with background() as start:
+            async with parts.audit.deliver(), background() as start:
                 agent = Agent(options, client, parts)
                 agent.begin(start)
                 answers = status_app(agent.not_ready_reason, parts.metrics.exposition)
@@ -265,6 +277,7 @@ class Agent:
         parts = self.parts
         start(parts.node_informer.run(), "watches")
         start(parts.recorder.run(), "events")
+        start(parts.audit.run(), "records")
         start(parts.hardware_informer.run(), "survey")
         start(self._status(), "status")
         if self.options.withdraw:
@@ -357,17 +370,6 @@ class Agent:
                 placements_of(ledger.entries), held=placements_of(held)
             )
 
-    async def _reads_cdi(self, runtime: str) -> bool:
-        """Say whether *runtime*, as configured now, reads CDI documents."""
-        major = containerd_major(runtime)
-        configured = await asyncio.to_thread(configurations, self.options.root, major=major)
-        with_cdi = reads_cdi(runtime, configured)
-        paths = [configuration.path for configuration in configured]
-        log.info(
-            "container runtime inspected", runtime=runtime, configured=paths, reads_cdi=with_cdi
-        )
-        return with_cdi
-
     async def _serve(self) -> Never:
         """Serve kubelet once it is known how this node is set up."""
         parts = self.parts
@@ -375,7 +377,7 @@ class Agent:
         while not informer.is_configured or informer.node is None:
             await changed.wait()
             changed.clear()
-        with_cdi = await self._reads_cdi(informer.node.runtime)
+        with_cdi = await runtime_reads_cdi(informer.node.runtime, self.options.root)
         entries = EntryClient(
             self.client,
             informer,
@@ -391,7 +393,7 @@ class Agent:
             instances=parts.instances,
             regions=parts.regions,
             alive=parts.uids_with_processes,
-            events=parts.node_events,
+            events=parts.node_reports,
             hasten=parts.status_controller.hasten,
         )
         await DevicePluginService(services, parts.paths, cdi=parts.cdi if with_cdi else None).run()

@@ -1,6 +1,8 @@
 """The agent's commands: the program itself, and the doctor that looks at a node."""
 
 import asyncio
+import os
+import socket
 import sys
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from agent.region.library_files import FOLDER
 from agent.serve import agent as app
 from agent.serve import options as agent_options
 from agent.serve.options import DriverKind, FleetError, nvml_driver
+from allocator.cli.audit import AuditOptions, audit_options
 from allocator.cli.http_server import Listen
 from allocator.cli.options import (
     ADDRESS,
@@ -82,6 +85,7 @@ from allocator.model.problem import Problem
     help="XIDs that take a GPU out of service although ignored or harmless by default: numbers "
     "separated by commas, or all",
 )
+@audit_options
 @click.option("--withdraw", is_flag=True, help="remove all that agents added to the node")
 @kubeconfig
 @context
@@ -98,6 +102,7 @@ def agent(
     metrics: HostPort,
     ignored: str,
     heeded: str,
+    audit: AuditOptions | None,
     kubeconfig: Path | None,
     context: str | None,
     namespace: str,
@@ -122,6 +127,8 @@ def agent(
         relay=relay,
         library=library,
         xids=xids,
+        instance=os.environ.get("POD_NAME") or socket.gethostname(),
+        audit=audit,
         withdraw=withdraw,
     )
     try:

@@ -22,6 +22,8 @@ from agent.deviceplugin.prestart_server import (
 )
 from agent.deviceplugin.registration_client import PluginPaths, RegistrationClient
 from agent.deviceplugin.slot_files import SlotFiles
+from agent.doctor.container_runtime import containerd_major, reads_cdi
+from agent.doctor.facts_files import configurations
 from agent.health.hardware_informer import HardwareInformer
 from agent.node.capacity import total_slots
 from agent.node.capacity_controller import CapacityController
@@ -192,6 +194,16 @@ class DevicePluginService:
     def _pods(self) -> Mapping[str, PodName]:
         pods = self._services.informer.pods
         return {uid: PodName(t.namespace, t.name) for uid, t in pods.items() if not t.ended}
+
+
+async def runtime_reads_cdi(runtime: str, root: Path) -> bool:
+    """Say whether *runtime*, as configured now below *root*, reads CDI documents."""
+    major = containerd_major(runtime)
+    configured = await asyncio.to_thread(configurations, root, major=major)
+    with_cdi = reads_cdi(runtime, configured)
+    paths = [configuration.path for configuration in configured]
+    log.info("container runtime inspected", runtime=runtime, configured=paths, reads_cdi=with_cdi)
+    return with_cdi
 
 
 def _is_shareable(served_gpu: ServedGpu) -> bool:

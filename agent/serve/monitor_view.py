@@ -1,7 +1,7 @@
 """Monitor view: what the monitor reads about this node, and the evictions it requests."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -108,12 +108,19 @@ class MonitorView:
         return self.informer.settings.enforcement
 
 
+def _ignore(_pod: LocalPod, _why: str) -> None:
+    """Report nothing."""
+
+
 class Evictor:
     """Evicts through the API server, which respects disruption budgets."""
 
-    def __init__(self, api_client: ApiClient) -> None:
-        """Ask through *api_client*."""
+    def __init__(
+        self, api_client: ApiClient, report: Callable[[LocalPod, str], None] = _ignore
+    ) -> None:
+        """Ask through *api_client*, and *report* what was granted."""
         self._calls = api_client
+        self._report = report
 
     async def evict(self, pod: LocalPod, why: str) -> None:
         """Request the eviction of exactly this pod; a refusal is logged."""
@@ -130,3 +137,4 @@ class Evictor:
             log.warning("eviction failed", pod=f"{pod.namespace}/{pod.name}", why=str(error))
         else:
             log.warning("pod evicted", pod=f"{pod.namespace}/{pod.name}", because=why)
+            self._report(pod, why)

@@ -15,6 +15,7 @@ from agent.node.paths_cli import KUBELET
 from agent.nvml.driver import NvmlDriver
 from agent.region.library_files import FOLDER
 from allocator.catalog.injection import HOST_ROOT
+from allocator.cli.audit import AuditOptions
 from allocator.cli.http_server import Listen
 from allocator.model.problem import Rejected
 from kube.config import Access
@@ -77,4 +78,6 @@ class AgentOptions:
     relay: Path | None = None  # folder of the relay's sockets, if there is a relay
     library: Path = FOLDER  # with the interception library, in our image
     xids: XidPolicy = field(default_factory=XidPolicy)
+    instance: str = ""  # name of our pod, for records
+    audit: AuditOptions | None = None  # None: records go to standard output only
     withdraw: bool = False  # remove what agents added to the node, instead of serving

@@ -129,6 +129,7 @@ class Record(Part, frozen=True, kw_only=True, tag_field="kind"):
     digest: str = ""  # of the request as first asked; stamped on the pod
     caller: tuple[str, ...] = ()
     version: str = ""  # of the program
+    cut: bool = False  # parts were left out, because the record was too large
 
 
 class AdmissionRecord(Record, frozen=True, kw_only=True, tag="admission"):
@@ -180,7 +181,16 @@ class BindRecord(Record, frozen=True, kw_only=True, tag="bind"):
     weights: dict[str, dict[str, int]] = {}  # learned demand by board and profile
     ledger: str = ""  # resourceVersion of the GPUNode that the decision was made on
     snapshot: str = ""  # digest of the SnapshotRecord with the node's boards and GPUs
-    taken: tuple[tuple[int, int, int, int, int], ...] = ()  # index of GPU, MiB, cores, start, size
+    # Grants that were there: position of the GPU, MiB, cores, start, number of the profile; the
+    # last two are -1 where it is no MIG instance.
+    taken: tuple[tuple[int, int, int, int, int], ...] = ()
+    taken_positions: tuple[str, ...] = ()  # Volcano's names of their places, where it has some
+    live: tuple[tuple[int, int, int], ...] = ()  # MIG instances: GPU, start, profile
+    asked: dict[str, Any] = {}  # the request as replay needs it
+    demand: dict[str, dict[str, float]] = {}  # learned arrivals by board and profile
+    hard_policy: str = ""  # of the scheduler, by which only the GPUs that it named will do
+    positions: tuple[tuple[str, str], ...] = ()  # GPU and MIG position that the scheduler named
+    earlier: bool = False  # an earlier entry or its running containers decided
     settings: str = ""
     duration_seconds: float | None = None
 

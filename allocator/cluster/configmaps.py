@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final, TypeVar
 
 import structlog
@@ -21,8 +22,23 @@ NODE_CONFIG_NAME: Final = "volcano-vgpu-node-config"
 _SETTINGS_DATA_KEY: Final = "settings.yaml"
 _DEVICE_CONFIG_DATA_KEY: Final = "device-config.yaml"
 _NODE_CONFIG_DATA_KEY: Final = "config.json"
+_NO_NODE_CONFIG: Final = "{}"
+# The key that is read of each ConfigMap, and what stands for its text where the key is missing.
+CONFIGMAP_KEYS: Final = MappingProxyType(
+    {
+        SETTINGS_NAME: (_SETTINGS_DATA_KEY, ""),
+        DEVICE_CONFIG_NAME: (_DEVICE_CONFIG_DATA_KEY, ""),
+        NODE_CONFIG_NAME: (_NODE_CONFIG_DATA_KEY, _NO_NODE_CONFIG),
+    }
+)
+NO_SETTINGS: Final = "defaults"  # in place of a digest, while no ConfigMap was read
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
+
+
+def text_digest(text: str) -> str:
+    """Return the digest by which decisions name settings with this *text*."""
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:10]
 
 
 def settings_in(data: Mapping[str, str]) -> tuple[Settings, str] | None:
@@ -35,7 +51,7 @@ def settings_in(data: Mapping[str, str]) -> tuple[Settings, str] | None:
         return None
     for warning in loaded.warnings:
         log.warning("setting ignored", why=str(warning))
-    digest = hashlib.sha256(text.encode()).hexdigest()[:10]
+    digest = text_digest(text)
     log.info("settings loaded", digest=digest)
     return loaded.value, digest
 
@@ -50,7 +66,7 @@ def device_config_in(data: Mapping[str, str]) -> DeviceConfig | None:
 def node_configs_in(data: Mapping[str, str]) -> Mapping[str, NodeConfig] | None:
     """Return the plugin's configuration by node; ``None``, and a log line, if invalid."""
     return _usable_value(
-        "node configuration", load_node_config(data.get(_NODE_CONFIG_DATA_KEY, "{}"))
+        "node configuration", load_node_config(data.get(_NODE_CONFIG_DATA_KEY, _NO_NODE_CONFIG))
     )
 
 

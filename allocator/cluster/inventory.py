@@ -12,6 +12,7 @@ import structlog
 from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
 from allocator.cluster.configmaps import (
     DEVICE_CONFIG_NAME,
+    NO_SETTINGS,
     NODE_CONFIG_NAME,
     SETTINGS_NAME,
     device_config_in,
@@ -110,7 +111,8 @@ class Inventory:
         self._learner = DemandLearner()
         self._dirty = True  # _index is outdated
         self.settings: Settings = DEFAULTS
-        self.settings_digest: str = "defaults"
+        self.settings_digest: str = NO_SETTINGS
+        self._config_maps: dict[str, ConfigMap] = {}  # as they were last seen
         self.device_config = DeviceConfig()
         self.node_configs: Mapping[str, NodeConfig] = {}
         self.vocabularies: tuple[Vocabulary, ...] = VOCABULARIES
@@ -211,6 +213,7 @@ class Inventory:
         def publish(changes: Mapping[str, ConfigMap | None]) -> None:
             config_map = changes.get(name)
             if config_map is not None:
+                self._config_maps[name] = config_map
                 accept(config_map.data)
 
         await self._follow(source, publish, kind)
@@ -346,6 +349,10 @@ class Inventory:
             registered = bool(self._nodes[name].register)
             return with_volcano_positions(ledger.node) if registered else ledger.node
         return self._registers.node(name, self._nodes[name].full_register)
+
+    def config_maps(self) -> Mapping[str, ConfigMap] | None:
+        """Return the ConfigMaps that are read, by name, ``None`` until :attr:`synced`."""
+        return self._config_maps if self.synced else None
 
     def nodes(self) -> Mapping[str, NodeObject] | None:
         """Return all Nodes by name, ``None`` until :attr:`synced`."""

@@ -53,6 +53,21 @@ class _NodeObject(msgspec.Struct, frozen=True):
     status: _NodeStatus | None = None
 
 
+class _ManagedField(msgspec.Struct, frozen=True):
+    manager: str = ""
+    time: str = ""
+    fields: dict[str, msgspec.Raw] = msgspec.field(name="fieldsV1", default_factory=dict)
+
+
+class _ManagedMetadata(msgspec.Struct, frozen=True, rename="camel"):
+    managed_fields: tuple[_ManagedField, ...] | None = None
+
+
+class _ManagedObject(msgspec.Struct, frozen=True):
+    metadata: _ManagedMetadata = _ManagedMetadata()
+
+
+_MANAGED_DECODER: Final = msgspec.json.Decoder(_ManagedObject)
 _OBJECT_DECODER: Final = msgspec.json.Decoder(_ApiObject)
 _NODE_DECODER: Final = msgspec.json.Decoder(_NodeObject)
 
@@ -163,13 +178,31 @@ def decode_namespace(raw: bytes) -> Namespace:
 
 @dataclass(frozen=True, slots=True)
 class ConfigMap:
-    """A ConfigMap by name, with its text."""
+    """A ConfigMap by name, with its text.
+
+    ``author`` is the manager that changed the text last, and ``changed_at`` when that was, as
+    RFC 3339; both are empty where the API server does not say.
+    """
 
     name: str
     data: Mapping[str, str]
+    author: str = ""
+    changed_at: str = ""
 
 
 def decode_config_map(raw: bytes) -> ConfigMap:
     """Read a ConfigMap."""
     api_object = _OBJECT_DECODER.decode(raw)
-    return ConfigMap(api_object.metadata.name, api_object.data or {})
+    author, changed_at = _last_author(raw)
+    return ConfigMap(api_object.metadata.name, api_object.data or {}, author, changed_at)
+
+
+def _last_author(raw: bytes) -> tuple[str, str]:
+    """Return which manager changed the data of the object *raw* last, and when."""
+    try:
+        fields = _MANAGED_DECODER.decode(raw).metadata.managed_fields or ()
+    except msgspec.ValidationError:
+        return "", ""
+    writers = [(one.time, one.manager) for one in fields if "f:data" in one.fields]
+    changed_at, author = max(writers, default=("", ""))
+    return author, changed_at

@@ -91,6 +91,14 @@ class Enforcement(StrEnum):
     EVICT = "evict"
 
 
+class AuditSettings(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"
+):
+    """Where records of decisions go besides the console."""
+
+    stdout: bool = True  # to the output of each program, for log collectors
+
+
 class MemoryUnit(StrEnum):
     """The unit of ``aliyun.com/gpu-mem``, which the pod does not carry."""
 
@@ -161,6 +169,7 @@ class Settings(
     stale_after_seconds: Annotated[int, msgspec.Meta(ge=10, le=86400)] = 120
     gang_timeout_seconds: Annotated[int, msgspec.Meta(ge=10, le=86400)] = 300
     enforcement: Enforcement = Enforcement.REPORT
+    audit: AuditSettings = AuditSettings()
     review_client_ca: Annotated[str, msgspec.Meta(max_length=64 * 1024)] = msgspec.field(
         default="", name="reviewClientCA"
     )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
+from allocator.audit.record_writer import WriteRecord, write_nothing
 from allocator.cluster.inventory import GPU_NODES, NODES
 from allocator.cluster.objects import decode_node
 from allocator.cluster.picture import ChangeTracker
@@ -25,8 +26,10 @@ from allocator.ledger.reclaim import (
     is_settled,
     may_be_reclaimable,
     possible_owner,
+    reclaim_reason,
 )
 from allocator.model.allocation import Entry
+from allocator.replay.decision_fields import released_fields
 from allocator.request.pod_summary import PodSummary, pod_summary
 from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
@@ -37,24 +40,26 @@ from kube.workqueue import MOST_CALLS, Backoff, Workqueue, log
 class ReclaimController:
     """Sweeps all entries; several may run at once, one is enough."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- what it reads, and whom it tells
         self,
         client: ApiClient,
         *,
         pods: Pods,
         ledgers: Callable[[], Mapping[str, Ledger] | None],
         agents_serve: Callable[[], bool],
+        write_record: WriteRecord = write_nothing,
         clock: Clock = SYSTEM,
     ) -> None:
         """Work through *client*.
 
         *ledgers* returns the GPUNodes by name, ``None`` while not all are known; *agents_serve*
-        says whether our agents serve the nodes.
+        says whether our agents serve the nodes. *write_record* takes a record of each removal.
         """
         self._client = client
         self._pods = pods
         self._ledgers = ledgers
         self._agents_serve = agents_serve
+        self._write_record = write_record
         self._clock = clock
         self._backoff: Backoff[tuple[str, str, str]] = Backoff(clock)
         self._queue: Workqueue[str] = Workqueue()
@@ -137,7 +142,7 @@ class ReclaimController:
         pods = await self._read_pods(ledger, list(candidates.values()))
         node_identity = await self._read_node(node)
         reclaimable = [
-            entry
+            (entry, pod)
             for entry, pod in pods
             if is_reclaimable(
                 ledger,
@@ -151,14 +156,15 @@ class ReclaimController:
             return frozenset()
         try:
             await self._client.json_patch(
-                path, remove_entries(ledger, *(entry.uid for entry in reclaimable))
+                path, remove_entries(ledger, *(entry.uid for entry, _ in reclaimable))
             )
         except (ConflictError, InvalidError):  # it changed: the next sweep decides again
             return frozenset()
-        for entry in reclaimable:
-            pod = f"{entry.namespace}/{entry.pod}"
-            log.info("entry removed", node=node, pod=pod, uid=entry.uid)
-        return frozenset(entry.uid for entry in reclaimable)
+        for entry, pod in reclaimable:
+            name, why = f"{entry.namespace}/{entry.pod}", reclaim_reason(entry, pod)
+            log.info("entry removed", node=node, pod=name, uid=entry.uid, why=why)
+            self._write_record("released", released_fields(node, entry, why))
+        return frozenset(entry.uid for entry, _ in reclaimable)
 
     async def _read_pods(
         self, ledger: Ledger, entries: Sequence[Entry]

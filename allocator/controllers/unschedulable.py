@@ -15,12 +15,14 @@ from typing import Final, Never, Protocol
 
 import structlog
 
+from allocator.audit.record_writer import WriteRecord, write_nothing
 from allocator.catalog.keys import HINT_KEY
 from allocator.cluster.assumed_pods import EXPECTED_FOR
 from allocator.extender.filter import FilterContext
 from allocator.extender.index import Index
 from allocator.extender.pod import SchedulingPod
-from allocator.model.untrusted import is_safe_name
+from allocator.model.untrusted import LONGEST_NAME, all_shown, is_safe_name
+from allocator.replay.waiting_fields import WaitingState, waiting_fields, waiting_id
 from allocator.scheduling.unschedulable import (
     UnschedulablePod,
     explain_unschedulable,
@@ -64,6 +66,7 @@ class _PodRecord:
 
     since: float  # monotonic seconds
     texts: frozenset[str] = frozenset()  # reasons in the last Event
+    reason: str = ""  # in the last record
     hints: Counter[str] = field(default_factory=Counter)  # number by node
 
 
@@ -79,16 +82,17 @@ class _QueuedPod:
 class UnschedulableController:
     """Handles unschedulable pods one at a time, after their schedulers were answered."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- what it asks, and whom it tells
         self,
         client: ApiClient,
         events: EventRecorder,
         *,
         index: Callable[[], Index],
         context_of: Callable[[SchedulingPod], FilterContext],
+        write_record: WriteRecord = write_nothing,
         clock: Clock = SYSTEM,
     ) -> None:
-        """Hint through *client*, report through *events*.
+        """Hint through *client*, report through *events* and *write_record*.
 
         *index* returns the cluster with hints counted as nominations, so that no two
         pods get a hint for the same GPUs.
@@ -97,6 +101,7 @@ class UnschedulableController:
         self._events = events
         self._index = index
         self._context_of = context_of
+        self._write_record = write_record
         self._clock = clock
         self._queued: dict[str, _QueuedPod] = {}  # by uid
         self._has_queued = asyncio.Event()  # set while _queued is not empty
@@ -170,7 +175,7 @@ class UnschedulableController:
         texts = frozenset(obstacle.text for obstacle in waiting.failures.values())
         if texts != pod_record.texts:
             pod_record.texts = texts
-            await self._report(waiting)
+            await self._report(waiting, pod_record)
         if not self._may_hint(pod_record):
             return None
         if self._is_blocked_by_nominations(waiting):
@@ -220,7 +225,7 @@ class UnschedulableController:
         log.info("hint written", pod=f"{pod.namespace}/{pod.name}", node=node)
         return True
 
-    async def _report(self, waiting: UnschedulablePod) -> None:
+    async def _report(self, waiting: UnschedulablePod, pod_record: _PodRecord) -> None:
         pod, policy = waiting.pod, self._context_of(waiting.pod).policy
         explain = partial(
             explain_unschedulable, self._index(), pod, failures=waiting.failures, policy=policy
@@ -229,6 +234,7 @@ class UnschedulableController:
         if finding is None:
             return
         note = f"{finding.reason}: on {len(waiting.names)} nodes, {finding}"
+        self._record(pod, pod_record, reason=str(finding.reason), text=note)
         regarding = Reference(
             api_version="v1", kind="Pod", name=pod.name, namespace=pod.namespace, uid=pod.uid
         )
@@ -241,3 +247,16 @@ class UnschedulableController:
                 note=note,
             )
         )
+
+    def _record(
+        self, pod: SchedulingPod, pod_record: _PodRecord, *, reason: str, text: str
+    ) -> None:
+        """Record that *pod* waits, or waits for another reason; numbers that differ are none."""
+        if reason == pod_record.reason:
+            return
+        state = WaitingState.CHANGED if pod_record.reason else WaitingState.BEGUN
+        pod_record.reason = reason
+        namespace, name, uid = all_shown((pod.namespace, pod.name, pod.uid), LONGEST_NAME)
+        fields = {"namespace": namespace, "pod": name, "pod_uid": uid}
+        fields |= waiting_fields(state, reason, text)
+        self._write_record("waiting", fields, record_id=waiting_id(state, pod.uid))

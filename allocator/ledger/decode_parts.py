@@ -97,7 +97,7 @@ def _explain(message: str, value: object, place: FieldPlace) -> None:
 
 def boards_of(status: StatusWire, place: FieldPlace) -> list[Board | None]:
     """Return the boards of a status, ``None`` for each that cannot be read."""
-    return [_board(item, place.at(f"boards[{i}]")) for i, item in enumerate(status.boards)]
+    return [read_board(item, place.at(f"boards[{i}]")) for i, item in enumerate(status.boards)]
 
 
 def board_excess(boards: Iterable[Board | None], place: FieldPlace) -> Problem | None:
@@ -129,7 +129,8 @@ def inventory_of(
     return GpuInventory(gpus=gpus, boards=boards_by_uuid)
 
 
-def _board(item: object, place: FieldPlace) -> Board | None:
+def read_board(item: object, place: FieldPlace) -> Board | None:
+    """Return the board of *item*; ``None`` where it cannot be read, which is noted."""
     wire = convert(item, BoardWire, place)
     if wire is None or not all(
         _is_plausible(profile, wire.slots, place.at(f"profiles[{i}]"))

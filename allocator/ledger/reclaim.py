@@ -56,6 +56,13 @@ def is_reclaimable(ledger: Ledger, entry: Entry, evidence: ReclaimEvidence) -> b
     return evidence.now - entry.since >= UNBOUND_AGE
 
 
+def reclaim_reason(entry: Entry, pod: PodSummary | None) -> str:
+    """Return why *entry* may be removed, as records say it: what has become of its *pod*."""
+    if pod is None or pod.uid != entry.uid or pod.over:
+        return "over"
+    return "elsewhere" if pod.node else "unbound"
+
+
 def possible_owner(
     ledger: Ledger, entry: Entry, pods: Mapping[str, PodSummary]
 ) -> PodSummary | None:

@@ -215,7 +215,7 @@ def status_of(node: Node, unpromised: Iterable[Entry] = ()) -> dict[str, object]
     """
     boards = tuple(dict.fromkeys(gpu.board for gpu in node.gpus if gpu.board is not None))
     status = StatusWire(
-        boards=[_board_wire(board) for board in boards],
+        boards=[board_wire(board) for board in boards],
         gpus=[_gpu_wire(gpu, boards) for gpu in node.gpus],
         instances=[_instance_wire(gpu.uuid, p) for gpu in node.gpus for p in gpu.instances],
         unpromised=[_entry_wire(entry) for entry in unpromised],
@@ -226,7 +226,8 @@ def status_of(node: Node, unpromised: Iterable[Entry] = ()) -> dict[str, object]
     return {"inventory": f"sha256:{digest}", **_plain(status)}
 
 
-def _board_wire(board: Board) -> BoardWire:
+def board_wire(board: Board) -> BoardWire:
+    """Return the shapes of *board* as they are written."""
     profiles = tuple(
         ProfileWire(
             name=p.name,

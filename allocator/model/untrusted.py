@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 LONGEST: Final = 64  # characters
+LONGEST_NAME: Final = 253  # characters of an object's name
 # What Unicode calls printable and nobody sees: fillers, joiners and selectors without a glyph.
 _INVISIBLE: Final = frozenset(
     "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0"
@@ -48,29 +49,29 @@ def _json_escape(character: str) -> str:
     return "".join([f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4)])
 
 
-def escaped(value: str | int) -> str:
-    """Return *value* cut to 64 characters, with unprintable characters escaped.
+def escaped(value: str | int, longest: int = LONGEST) -> str:
+    """Return *value* cut to *longest* characters, with unprintable characters escaped.
 
     Quotes and backslashes are escaped too, so that the text may stand between quotes.
     """
     text = str(value)
-    if len(text) <= LONGEST and is_plain(text) and not ('"' in text or "\\" in text):
+    if len(text) <= longest and is_plain(text) and not ('"' in text or "\\" in text):
         return text  # nearly always; names and paths are shown in every decision record
-    escaped = "".join(map(_printable, text[: LONGEST + 1]))
-    return escaped if len(escaped) <= LONGEST else f"{escaped[: LONGEST - 1]}…"
+    escaped = "".join(map(_printable, text[: longest + 1]))
+    return escaped if len(escaped) <= longest else f"{escaped[: longest - 1]}…"
 
 
-def all_shown(texts: Sequence[str]) -> Sequence[str]:
+def all_shown(texts: Sequence[str], longest: int = LONGEST) -> Sequence[str]:
     """Return *texts* with :func:`escaped` applied to each; most need no change."""
     plain = "".join(texts)
-    if is_plain(plain) and not ('"' in plain or "\\" in plain) and _all_short(texts):
+    if is_plain(plain) and not ('"' in plain or "\\" in plain) and _all_short(texts, longest):
         return texts
-    return [escaped(text) for text in texts]
+    return [escaped(text, longest) for text in texts]
 
 
-def _all_short(texts: Iterable[str]) -> bool:
+def _all_short(texts: Iterable[str], longest: int) -> bool:
     for text in texts:  # noqa: SIM110 -- compiled, a loop costs less than a generator
-        if len(text) > LONGEST:
+        if len(text) > longest:
             return False
     return True
 

@@ -76,7 +76,32 @@ class ChangePrinter:
         self._printer.note(line for line in now if line not in before)
 
 
-AnyPrinter = Printer | ChangePrinter
+class RedrawPrinter:
+    """Prints a list again and again: on a terminal in the place of the one before."""
+
+    def __init__(self, printer: Printer) -> None:
+        """Print as *printer* does."""
+        self._printer = printer
+        self._again = False
+        self.output = printer.output
+
+    def print(self, listing: Listing, nothing: str) -> int:
+        """Print a listing, or the message *nothing* in its place; return 0."""
+        stream = self._printer.session.output
+        if stream.isatty():
+            stream.write(_CLEARED)
+        elif self._again:
+            stream.write("\n")
+        self._again = True
+        return self._printer.print(listing, nothing)
+
+    def note(self, lines: Iterable[str]) -> None:
+        """Write *lines* about the list to the error stream."""
+        self._printer.note(lines)
+
+
+_CLEARED: Final = "\x1b[H\x1b[2J"  # to the first line of the screen, which is cleared (ECMA-48)
+AnyPrinter = Printer | ChangePrinter | RedrawPrinter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ _VALUED: Final = frozenset(
     {
         "-n", "--namespace", "--context", "--kubeconfig", "--request-timeout", "--system-namespace",
         "--as", "--as-group", "--as-uid", "-o", "--output", "-l", "--selector", "--sort-by",
-        "-f", "--filename",
+        "-f", "--filename", "--console", "--console-ca",
     }
 )  # fmt: skip
 _FLAGS: Final = frozenset({"-A", "--all-namespaces", "-w", "--watch", "--no-headers"})
@@ -78,3 +78,14 @@ class LazyGroup(OptionsFirst):
         """Write the names with their help, without an import of the commands."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, place.help) for name, place in self.places.items()])
+
+
+class KindGroup(OptionsFirst):
+    """Subcommands that also accept the other names that kubectl has for a kind."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command of a kind by any of its names."""
+        return super().get_command(ctx, _ALIASES.get(cmd_name, cmd_name))
+
+
+_ALIASES: Final = {"node": "nodes", "no": "nodes", "gpu": "gpus", "pod": "pods", "po": "pods"}

@@ -11,6 +11,7 @@ from console.cli.groups import CommandPlace, LazyGroup
 NAME: Final = "kubectl vgpu"
 _LISTS: Final = "console.cli.list_commands"
 _QUESTIONS: Final = "console.cli.question_commands"
+_HISTORY: Final = "console.cli.history_commands"
 
 
 class PluginCommands(LazyGroup):
@@ -26,6 +27,12 @@ class PluginCommands(LazyGroup):
                 _QUESTIONS, "Explain a pod: what is missing, what would help, and what it got."
             ),
             "fit": CommandPlace(_QUESTIONS, "Say whether pods would fit now; nothing is created."),
+            "decisions": CommandPlace(
+                _HISTORY, "List decisions about pods, also of pods that are gone; or show one."
+            ),
+            "records": CommandPlace(_HISTORY, "List what happened to pods, GPUs and settings."),
+            "who": CommandPlace(_HISTORY, "Say who holds GPUs and who asked for them."),
+            "top": CommandPlace(_HISTORY, "Show what is used now of what was promised."),
             "export": CommandPlace(_QUESTIONS, "Write files for other commands."),
         }
     )

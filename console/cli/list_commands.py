@@ -7,7 +7,7 @@ import click
 
 from console.cli import get as lists
 from console.cli.get import AnyPrinter, ChangePrinter, ListSelection, Printer
-from console.cli.groups import OptionsFirst
+from console.cli.groups import KindGroup
 from console.cli.options import PrintOptions, labels, with_output_options, with_session
 from console.cli.session import CommandSession
 from console.cli.watch import watch
@@ -43,18 +43,7 @@ def _run(
     return session.run(lambda reader: watch(reader, lambda again: view(again, changes)))
 
 
-class _Kinds(OptionsFirst):
-    """Subcommands that also accept the other names that kubectl has for a kind."""
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of a kind by any of its names."""
-        return super().get_command(ctx, _ALIASES.get(cmd_name, cmd_name))
-
-
-_ALIASES: Final = {"node": "nodes", "no": "nodes", "gpu": "gpus", "pod": "pods", "po": "pods"}
-
-
-@click.group("get", cls=_Kinds)
+@click.group("get", cls=KindGroup)
 def get() -> None:
     """List nodes, GPUs or pods."""
 

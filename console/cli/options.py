@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Final, TypedDict, cast
+from typing import Final, TypedDict, TypeVar, cast
 
 import click
 
@@ -25,6 +25,7 @@ _MODES: Final = [ANY, str(Mode.MIG), str(Mode.HAMI_CORE)]
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0}
 BARE_HELP: Final = "print no column headings"
 WATCH_HELP: Final = "after the list, print the rows that are new or change, until interrupted"
+REDRAW_HELP: Final = "stay, and print the list again every few seconds, until interrupted"
 SORT_HELP: Final = "column to sort by, upper or lower case, including those of -o wide"
 
 
@@ -158,6 +159,9 @@ def impersonation_of(
     return Impersonation(user=user, groups=tuple(groups), uid=uid or "") if user else None
 
 
+_Code = TypeVar("_Code", int, None)
+
+
 class PrintOptions(TypedDict):
     """The options of every list."""
 
@@ -169,14 +173,14 @@ class PrintOptions(TypedDict):
 
 
 def with_output_options(
-    columns: Sequence[str],
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    columns: Sequence[str], *, watch_help: str = WATCH_HELP
+) -> Callable[[Callable[..., _Code]], Callable[..., _Code]]:
     """Return a decorator that adds the options of a list with *columns* to a command."""
     choices = click.Choice(columns, case_sensitive=False)
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+    def decorate(command: Callable[..., _Code]) -> Callable[..., _Code]:
         for option in (
-            click.option("-w", "--watch", is_flag=True, help=WATCH_HELP),
+            click.option("-w", "--watch", is_flag=True, help=watch_help),
             click.option("--no-headers", "headed", flag_value=False, default=True, help=BARE_HELP),
             click.option("--sort-by", "column", metavar="COLUMN", type=choices, help=SORT_HELP),
             click.option(

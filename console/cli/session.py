@@ -1,7 +1,7 @@
 """A session: one command on one cluster, and its error messages."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Final, TextIO
 
@@ -34,19 +34,31 @@ class CommandSession:
 
     def run(self, view: Callable[[ClusterReader], Awaitable[int]]) -> int:
         """Run :meth:`answer` in a new event loop and return the exit code."""
+        return self.run_to_end(self.answer(view))
+
+    def run_to_end(self, work: Coroutine[object, object, int]) -> int:
+        """Run *work* in a new event loop and return the exit code."""
         try:
-            return asyncio.run(self.answer(view))
+            return asyncio.run(work)
         except KeyboardInterrupt:
             return INTERRUPTED
 
     async def answer(self, view: Callable[[ClusterReader], Awaitable[int]]) -> int:
         """Let *view* read the cluster and return its exit code; print errors and return 1."""
-        try:
+
+        async def work() -> int:
             async with connect(self.target) as cluster:
                 reader = ClusterReader(cluster, self.system, self.warn)
                 code = await view(reader)
                 reader.warn_of_missing_rights()
                 return code
+
+        return await self.guard(work())
+
+    async def guard(self, work: Awaitable[int]) -> int:
+        """Return the exit code of *work*; print what it raises and return 1."""
+        try:
+            return await work
         except (QuestionError, UnusableError, KubeError) as error:
             self.note(error_message(error))
             return ERROR
@@ -65,9 +77,13 @@ class CommandSession:
         self.output.flush()
 
 
-def error_message(error: QuestionError | UnusableError | KubeError) -> str:
+def error_message(  # noqa: PLR0911 -- one for each kind
+    error: QuestionError | UnusableError | KubeError,
+) -> str:
     """Return what a user of kubectl expects to read; a refusal names verb and resource."""
     match error:
+        case ApiError(reason="Console", status=status):  # ConsoleRefusalError, slow to import
+            return f"Error from the console ({status}): {error.message}"
         case ApiError(status=status) if status == UNAUTHORIZED:
             return "error: You must be logged in to the server (Unauthorized)"
         case NotFoundError(reason="Unknown"):  # a path that the API server does not know

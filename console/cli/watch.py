@@ -2,19 +2,38 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
-from typing import Final, Never
+from typing import Final, Never, Protocol, Self, TypeVar
 
-from console.cluster.reader_client import ClusterReader
 from kube.errors import ApiError, KubeError, UnreachableError
 
 INTERVAL: Final = 2.0  # seconds between two reads
 _TOO_MANY_REQUESTS: Final = 429
 _SERVER_ERROR: Final = 500
-View = Callable[[ClusterReader], Awaitable[int]]
 
 
-async def watch(reader: ClusterReader, view: View, *, interval: float = INTERVAL) -> Never:
+class WatchedReader(Protocol):
+    """What a view reads from: the cluster, or the console."""
+
+    @property
+    def warn(self) -> Callable[[str], None]:
+        """Return what warns whoever asked."""
+
+    def with_warn(self, warn: Callable[[str], None]) -> Self:
+        """Return the same reader, which warns by *warn*."""
+
+    def warn_of_missing_rights(self) -> None:
+        """Name what was left out because the person may not read it."""
+
+
+AnyReader = TypeVar("AnyReader", bound=WatchedReader)
+
+
+async def watch(
+    reader: AnyReader,
+    view: Callable[[AnyReader], Awaitable[int]],
+    *,
+    interval: float = INTERVAL,
+) -> Never:
     """Repeat *view* every *interval* seconds; warn of each thing once.
 
     A server that does not answer is asked again, and the user is told once per outage. Raises what
@@ -27,7 +46,7 @@ async def watch(reader: ClusterReader, view: View, *, interval: float = INTERVAL
             said.add(text)
             reader.warn(text)
 
-    once = replace(reader, warn=warn)
+    once = reader.with_warn(warn)
     while True:
         try:
             await view(once)

@@ -170,11 +170,25 @@ def _decode_page(body: bytes, place: str) -> _Page:
 @asynccontextmanager
 async def connect(target: ClusterTarget) -> AsyncIterator[ClusterClient]:
     """Lend a client of *target*; raises :class:`ConfigError` where no kubeconfig is usable."""
+    access = await access_to(target)
+    async with connect_with(access, seconds=target.seconds) as client:
+        yield client
+
+
+async def access_to(target: ClusterTarget) -> Access:
+    """Return the address and the credentials of *target*; a plugin of the kubeconfig is run once.
+
+    Raises :class:`ConfigError` where no kubeconfig is usable.
+    """
     access = await access_of(target.kubeconfig, target.context)
-    if target.acting is not None:
-        access = replace(access, acting=target.acting)
+    return access if target.acting is None else replace(access, acting=target.acting)
+
+
+@asynccontextmanager
+async def connect_with(access: Access, *, seconds: float) -> AsyncIterator[ClusterClient]:
+    """Lend a client with *access*, each call of which takes at most *seconds*."""
     async with _reads(access) as client:
-        yield ClusterClient(client, seconds=target.seconds)
+        yield ClusterClient(client, seconds=seconds)
 
 
 def _reads(access: Access) -> AbstractAsyncContextManager[ReadCalls]:

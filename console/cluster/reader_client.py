@@ -1,9 +1,9 @@
 """Reads of a cluster for one command: a warning names what the person may not read."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Final, TypeVar
+from typing import Final, Self, TypeVar
 
 from allocator.config.device_config import DeviceConfig, configured_vocabularies, load_device_config
 from allocator.config.namespace_policy import ANY_MODE, NamespacePolicy, namespace_policy
@@ -46,6 +46,10 @@ class ClusterReader:
     warn: Callable[[str], None]
     # What the person may not read, in the order of the attempts; the value says who grants it.
     forbidden: dict[str, str] = field(default_factory=dict)
+
+    def with_warn(self, warn: Callable[[str], None]) -> Self:
+        """Return the same reader, which warns by *warn*."""
+        return replace(self, warn=warn)
 
     def warn_of_missing_rights(self) -> None:
         """Name in one line what was left out because the person may not read it."""

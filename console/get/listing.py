@@ -13,7 +13,9 @@ from allocator.report.document_text import document_text
 from console.get.table import csv_line, sort_key, table
 
 API_VERSION: Final = "vgpu-admission.io/v1alpha1"
-AGE: Final = "AGE"  # the one column that is sorted by time, not by the text of its cells
+AGE: Final = "AGE"
+LAST: Final = "LAST"
+_TIMES: Final = (AGE, LAST)  # columns that are sorted by time, not by the text of their cells
 
 
 class OutputFormat(StrEnum):
@@ -45,7 +47,7 @@ def in_order(listing: Listing, column: str) -> Listing:
     if column not in columns:
         return listing
     keys: Sequence[Any]
-    if column == AGE:
+    if column in _TIMES:
         keys = [(time is None, -time.timestamp() if time else 0) for time in listing.created]
     else:
         place = columns.index(column)

@@ -11,7 +11,7 @@ from allocator.model.untrusted import escaped, inert
 
 NONE: Final = "<none>"
 UNKNOWN: Final = "<unknown>"
-_GAP: Final = "   "
+GAP: Final = "   "
 _NUMBERS: Final = re.compile("([0-9]+)")
 _QUOTED: Final = re.compile('[",]')
 
@@ -27,7 +27,7 @@ def table(
     lines = [columns, *cells] if headed else cells
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for row in lines:
-        yield _GAP.join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)).rstrip()
+        yield GAP.join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)).rstrip()
 
 
 def sort_key(cell: str) -> tuple[bool, Sequence[tuple[int, str]]]:

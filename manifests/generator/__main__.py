@@ -3,6 +3,8 @@
 import argparse
 from pathlib import Path
 
+from manifests.dashboards.files import DASHBOARDS
+from manifests.dashboards.panels import dashboard_text
 from manifests.generator.documents import FILES, render
 
 
@@ -17,15 +19,21 @@ def main() -> None:
         if stale := _stale_paths(root):
             parser.exit(1, f"out of date: {', '.join(stale)}; run python -m manifests.generator\n")
         return
-    for path, objects in FILES.items():
-        (root / path).write_text(render(objects))
+    for path, text in _texts().items():
+        (root / path).write_text(text)
+
+
+def _texts() -> dict[str, str]:
+    """Return what is generated, by path."""
+    manifests = {path: render(objects) for path, objects in FILES.items()}
+    return manifests | {path: dashboard_text(each) for path, each in DASHBOARDS.items()}
 
 
 def _stale_paths(root: Path) -> list[str]:
     return [
         path
-        for path, objects in FILES.items()
-        if not (root / path).exists() or (root / path).read_text() != render(objects)
+        for path, text in _texts().items()
+        if not (root / path).exists() or (root / path).read_text() != text
     ]
 
 

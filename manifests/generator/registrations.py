@@ -65,7 +65,7 @@ MUTATING: Final = (
     ),
 )
 WORKLOADS: Final = (
-    ("apps", "v1", ("deployments", "statefulsets", "daemonsets")),
+    ("apps", "v1", ("deployments", "statefulsets", "daemonsets", "replicasets")),
     ("batch", "v1", ("jobs", "cronjobs")),
     ("batch.volcano.sh", "v1alpha1", ("jobs",)),
 )
@@ -139,7 +139,7 @@ def _workloads_entry(url: str | None, ca_bundle: bytes | None) -> Json:
         "matchPolicy": "Equivalent",
         "failurePolicy": "Ignore",
         "timeoutSeconds": WORKLOADS_SECONDS,
-        "sideEffects": "None",
+        "sideEffects": "NoneOnDryRun",  # who applied what is recorded, but for a dry run
         "admissionReviewVersions": ["v1"],
     }
 

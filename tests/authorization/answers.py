@@ -22,6 +22,7 @@ MORE: Final = {
     "base": (),
     "evict": ("components/evict/rbac.yaml",),
     "extender": ("components/extender/rbac.yaml", "components/extender/bind.yaml"),
+    "records": ("components/records/rbac.yaml",),
     "kube-scheduler": ("overlays/kube-scheduler/rbac.yaml",),
 }
 

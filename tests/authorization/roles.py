@@ -164,6 +164,28 @@ WEBHOOKS_ROLES: Final = (
         """,
         installed="extender",
     ),
+    *roles(
+        WEBHOOK,
+        (),
+        f"""
+        get,patch secrets {NAMESPACE}/vgpu-audit-client
+        get,patch secrets {NAMESPACE}/vgpu-console-tls
+        get,patch secrets vgpu-admission-agents/vgpu-audit-client
+        """,
+        installed="records",
+    ),
+    *roles(
+        WEBHOOK,
+        (RBAC,),
+        f"""
+        delete secrets {NAMESPACE}/vgpu-audit-client
+        list secrets vgpu-admission-agents/
+        create secrets vgpu-admission-agents/
+        get,patch secrets vgpu-admission-agents/another
+        get secrets {NAMESPACE}/vgpu-console-session
+        """,
+        installed="records",
+    ),
 )
 
 OTHERS_ROLES: Final = (

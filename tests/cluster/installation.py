@@ -26,6 +26,7 @@ from tests.cluster.control_plane import ControlPlane, Settings
 from tests.cluster.ports import free_port
 from tests.cluster.process import Process
 from tests.cluster.site import MANIFESTS, Who
+from tests.harness.records import strict_record
 from tests.properties.test_hostile_reviews import review
 
 SYSTEM = "vgpu-admission-system"
@@ -81,7 +82,13 @@ class Replica:
 
     def records(self) -> list[Json]:
         """Return the decisions it has recorded so far."""
-        return [line for line in self.lines() if line.get("event") in {"decision", "confirmed"}]
+        return [line for line in self.lines() if line.get("kind") == "admission"]
+
+    def check_records(self) -> None:
+        """Raise where it has written a record that the schema does not know."""
+        for line in self.lines():
+            if "kind" in line and "schema" in line:
+                strict_record(json.dumps(line))
 
     def lines(self) -> list[Json]:
         """Return all that it has written so far, decisions and its own log."""
@@ -286,6 +293,8 @@ def installation(  # noqa: PLR0913 -- what a site may differ in
         found.point_at(found.first.port)
         found.wait_until_called()
         yield found
+        for replica in found.replicas:
+            replica.check_records()
 
 
 def apply_base(programs: Mapping[str, Path], plane: ControlPlane) -> None:

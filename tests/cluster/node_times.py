@@ -34,7 +34,7 @@ class Times:
         bound = {
             str(line["pod_uid"]): _when(str(line["at"]))
             for line in found.site.first.lines()
-            if line.get("event") == "bind" and line.get("decision") == "promised"
+            if line.get("kind") == "bind" and line.get("outcome") == "promised"
         }
         runtime = _Runtime.read(found)
         cuts = {

@@ -77,9 +77,9 @@ def test_a_pod_without_a_request_may_not_reach_for_gpus(
     assert "variable NVIDIA_VISIBLE_DEVICES is reserved for vGPU limits; remove it" in refusal
 
 
-def events(gpu_site: Installation, namespace: str) -> list[str]:
+def steps(gpu_site: Installation, namespace: str) -> list[str]:
     """Return what the webhook has recorded about a namespace, in order."""
-    return [line["event"] for line in gpu_site.first.records() if line["namespace"] == namespace]
+    return [line["step"] for line in gpu_site.first.records() if line["namespace"] == namespace]
 
 
 def test_an_open_fleet_warns(gpu_site: Installation, opted_in: str) -> None:
@@ -103,8 +103,8 @@ def test_a_dry_run_is_answered_in_full_and_leaves_no_trace(
     assert gpu_site.api.get(PODS.format(opted_in))["items"] == []
     real = gpu_site.create(opted_in, tried).body
 
-    wait_for(lambda: events(gpu_site, opted_in)[1:])
-    assert events(gpu_site, opted_in) == ["decision", "confirmed"]
+    wait_for(lambda: steps(gpu_site, opted_in)[1:])
+    assert steps(gpu_site, opted_in) == ["mutate", "validate"]
     assert dry["spec"]["containers"] == real["spec"]["containers"]
     assert dry["metadata"]["annotations"] == real["metadata"]["annotations"]
 
@@ -152,4 +152,4 @@ def test_a_namespace_without_the_label_is_left_alone(gpu_site: Installation) -> 
     assert "annotations" not in reply.body["metadata"]
     assert "env" not in reply.body["spec"]["containers"][0]
     assert "asks for vGPU in a namespace without" in reply.warnings[0]
-    assert events(gpu_site, where) == []
+    assert steps(gpu_site, where) == []

@@ -66,12 +66,12 @@ def test_both_together_write_it_once(up: Installation) -> None:
         where = up.namespace()
         found = up.stored(where, written)
         (record,) = wait_for(lambda: [r for r in up.first.records() if r["namespace"] == where])
-        return None if record["changes"] else (found, record)
+        return None if record.get("changes") else (found, record)
 
     found, record = wait_for(admitted) or ({}, {})
     every = (*found["spec"]["initContainers"], *found["spec"]["containers"])
     assert [c["env"] for c in every] == [[VOID], [A, VOID]]
-    assert record["decision"] == "rewritten"
+    assert record["outcome"] == "rewritten"
 
 
 def test_too_large_a_review_changes_nothing(up: Installation) -> None:

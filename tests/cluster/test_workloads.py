@@ -142,3 +142,34 @@ def test_namespaces_that_did_not_opt_in_hear_nothing(gpu_site: Installation) -> 
 def test_the_certificate_reaches_this_registration(gpu_site: Installation) -> None:
     """Without it the API server could not call us, and nobody would notice."""
     assert len(gpu_site.bundles()) == 1
+
+
+def test_a_pod_leads_on_to_who_wrote_its_template(gpu_site: Installation, opted_in: str) -> None:
+    """By the uids of its owners: its ReplicaSet's record names its Deployment, whose record a user.
+
+    A ReplicaSet of a controller is not warned of, and a dry run leaves no record.
+    """
+    deployments, sets = (
+        collection(f"apps/v1/{name}", opted_in) for name in ("deployments", "replicasets")
+    )
+    gpu_site.api.create(deployments, deployment(90000), dryRun="All")
+    owner = gpu_site.api.create(deployments, deployment(90000)).body["metadata"]
+    reference = {"apiVersion": "apps/v1", "kind": "Deployment", "controller": True}
+    reference |= {"name": "w", "uid": owner["uid"]}
+    made = deployment(90000)
+    made |= {"kind": "ReplicaSet", "metadata": {"name": "w-1", "ownerReferences": [reference]}}
+    reply = gpu_site.api.create(sets, made)
+
+    def recorded() -> list[Json]:
+        lines = gpu_site.first.lines()
+        here = [line for line in lines if line.get("namespace") == opted_in]
+        return [line for line in here if line.get("kind") == "workload"]
+
+    wait_for(lambda: recorded()[1:])
+    first, second = recorded()
+    assert (first["operation"], first["user"]) == ("CREATE", "admin")
+    assert first["object"] == {"kind": "Deployment", "name": "w", "uid": owner["uid"]}
+    assert second["object"]["uid"] == reply.body["metadata"]["uid"]
+    assert second["owners"][0]["uid"] == owner["uid"]
+    assert first["template"] == second["template"]
+    assert [text for text in reply.warnings if text.startswith("vgpu: ")] == []

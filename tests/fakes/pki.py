@@ -32,12 +32,12 @@ class Authority:
         self._name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
         self.certificate = self._signed(self._name, self._key.public_key(), None)
 
-    def issue(self, name: str) -> Issued:
-        """Issue for 127.0.0.1, good for servers and clients alike."""
+    def issue(self, name: str, names: x509.SubjectAlternativeName = LOOPBACK) -> Issued:
+        """Issue for *names*, 127.0.0.1 if not given, good for servers and clients alike."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
         return Issued(
-            certificate=self._signed(subject, key.public_key(), LOOPBACK),
+            certificate=self._signed(subject, key.public_key(), names),
             key=key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
         )
 

@@ -22,6 +22,7 @@ from tests.builders.model import nodes_of, snapshot, soft_grant
 from tests.builders.pods import MEMORY, NUMBER, admitted, container, pod, received
 from tests.builders.summaries import replace_pods
 from tests.fakes.ledger_server import LedgerServer
+from tests.harness.records import KeptRecords
 from webhook.admission.context import AdmissionContext
 from webhook.binding.binding_server import BindingHandler
 from webhook.binding.late_commit_controller import Caches, LateCommitController
@@ -41,7 +42,7 @@ class Scene:
     agent: NodeAgent = NodeAgent.OURS
     node: Node = NODE
     events: list[Event] = field(default_factory=list)
-    records: list[Mapping[str, Any]] = field(default_factory=list)
+    records: KeptRecords = field(default_factory=KeptRecords)
     now: float = 0.0
 
     def sweep(self, times: int = 2) -> "Scene":
@@ -90,7 +91,7 @@ class Scene:
 
     @property
     def how(self) -> list[str]:
-        return [record["late"] for record in self.records]
+        return [record["basis"] for record in self.records]
 
 
 def bound(

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from allocator.config.settings import Settings
 from allocator.model.gpu import Snapshot
 from tests.builders.pods import MEMORY, MODE, container, pod, received
+from tests.harness.records import KeptRecords
 from webhook.admission.context import AdmissionContext
 from webhook.serve.admission import LARGEST_BODY, AdmissionApp, AdmissionView, PodHandler
 from webhook.serve.metrics import WebhookMetrics
@@ -30,10 +31,9 @@ class Notes:
     """Keeps what would have been recorded."""
 
     def __init__(self) -> None:
-        self.kept: list[Mapping[str, Any]] = []
+        self.kept = KeptRecords()
 
     def remember(self, record: Mapping[str, Any], /) -> None:
-        orjson.dumps(record)  # a record that cannot be written would be lost later
         self.kept.append(record)
 
 
@@ -47,7 +47,6 @@ def application(
         view=lambda _: VIEW,
         journal=notes or Notes(),
         metrics=WebhookMetrics(version="0"),
-        version="0",
         now=lambda: datetime(2026, 1, 1, tzinfo=UTC),
     )
     return AdmissionApp(reviewer, rest, workloads=workloads, most=most)

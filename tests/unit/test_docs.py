@@ -195,7 +195,7 @@ def test_every_event_has_a_row() -> None:
     words = set(re.findall(r'"((?:Certificate|Gpu|Mig|Vgpu)[A-Z][A-Za-z]+)"', text))
     page = (DOCS / "observability.md").read_text()
 
-    kinds = {"GpuList"}  # of documents
+    kinds = {"GpuList", "GpuUseList"}  # of documents
     events = words - kinds - ({*map(str, Reason)} - {"GpuUnhealthy"})
     rows = re.findall(r"(?m)^\| `([A-Z]\w+)` \| (?:Normal|Warning) \|", page)
     assert sorted(rows) == sorted(events)

@@ -1,40 +1,48 @@
-"""The decision record: one JSON line per decision, without values of variables.
+"""The records of decisions about pods, by the schema of :mod:`allocator.audit.record`.
 
-Values of variables are never recorded, only which pointers changed; text that tenants wrote
-is cut and escaped.
+A value of the patch is recorded where it is wholly ours; text that tenants wrote is cut and
+escaped.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
-from allocator.model.decision import Finding
-from allocator.model.request import ContainerRequest
-from allocator.model.untrusted import all_shown, escaped
+from allocator.audit.record import SCHEMA
+from allocator.audit.record_source import RecordStamp
+from allocator.catalog.keys import ASKED_KEY
+from allocator.model.request import ContainerRequest, Stage
+from allocator.model.untrusted import LONGEST_NAME, all_shown, escaped, inert, is_plain
 from allocator.model.value import Value
+from allocator.replay.decision_fields import LONGEST_TEXT, mode_fields, refusal_fields
+from allocator.replay.request_codec import encode_request
 from webhook.admission.messages import word
 from webhook.admission.outcome import GpusHidden, Outcome, Refused, Rewritten, Untouched
 from webhook.review.admission_review import Request
-from webhook.review.json_patch import Operation
+from webhook.review.json_patch import Operation, pointer_token
 from webhook.review.pod_schema import Metadata, OwnerReference
 
-_MOST_FINDINGS = 8
 _MOST_CHANGES = 50
 _MOST_OWNERS = 4
 _MOST_GROUPS = 16
+_MOST_WARNINGS = 16
+_MOST_CONTAINERS = 64
 _NOBODY = Metadata()
+_ANNOTATIONS = "/metadata/annotations"
+_ASKED_PATH = f"{_ANNOTATIONS}/{pointer_token(ASKED_KEY)}"
+_STAGES = {Stage.INIT: "init", Stage.SIDECAR: "sidecar", Stage.APP: "main"}
 
 
 class DecisionContext(Value, frozen=True):
     """What surrounded a decision: when, how long, by which code, on which snapshot.
 
-    ``at`` is RFC 3339 in UTC, ``seconds`` the duration, ``age`` the snapshot's age in seconds.
+    ``seconds`` is the duration, ``age`` the snapshot's age in seconds; ``snapshot`` and
+    ``settings`` are digests.
     """
 
-    at: str
+    stamp: RecordStamp
     seconds: float
-    version: str
-    snapshot: str
     settings: str
+    snapshot: str = ""
     age: float | None = None
     step: str = "mutate"
 
@@ -42,39 +50,36 @@ class DecisionContext(Value, frozen=True):
 def record(
     request: Request,
     outcome: Outcome,
-    circumstances: DecisionContext,
+    context: DecisionContext,
     *,
     operations: Sequence[Operation] = (),
 ) -> dict[str, Any]:
     """Return the whole record of a mutating pass, ready to be written as one line."""
-    return {
-        "event": "decision",
-        "at": circumstances.at,
-        "pass": circumstances.step,
-        **_identity(request),
-        "decision": word(outcome),
-        **_reasons(outcome),
-        "changes": _changes(operations),
-        "snapshot": {"version": circumstances.snapshot, "age_seconds": circumstances.age},
-        "settings": circumstances.settings,
-        "version": circumstances.version,
-        "duration_seconds": circumstances.seconds,
-    }
+    fields = _beginning(request, outcome, context)
+    fields.update(_reasons(outcome))
+    if operations:
+        fields["changes"] = _changes(operations)
+    if isinstance(outcome, Rewritten | Refused) and outcome.recorded is not None:
+        fields["asked"] = encode_request(outcome.recorded)
+    if context.snapshot:
+        fields["snapshot"] = context.snapshot
+    if context.age is not None:
+        fields["snapshot_age_seconds"] = round(context.age, 3)
+    fields["settings"] = context.settings
+    return fields
 
 
 def confirmation_record(
-    request: Request, outcome: Outcome, circumstances: DecisionContext
+    request: Request, outcome: Outcome, context: DecisionContext
 ) -> dict[str, Any]:
     """Return the short record of a validating pass, which knows the final name and UID."""
-    return {
-        "event": "confirmed" if not isinstance(outcome, Refused) else "decision",
-        "at": circumstances.at,
-        "pass": circumstances.step,
-        **_identity(request),
-        "decision": word(outcome),
-        **_reasons(outcome),
-        "duration_seconds": circumstances.seconds,
-    }
+    fields = _beginning(request, outcome, context)
+    if isinstance(outcome, Rewritten):
+        fields["digest"] = outcome.digest
+        fields["mode"] = str(outcome.choice.mode)
+    else:
+        fields.update(_reasons(outcome))
+    return fields
 
 
 def audit(request: Request, outcome: Outcome) -> dict[str, str]:
@@ -95,14 +100,33 @@ def audit(request: Request, outcome: Outcome) -> dict[str, str]:
     return values
 
 
-def _changes(operations: Sequence[Operation]) -> list[str]:
-    """Return which pointers change; a list that grows by twenty entries is named once."""
-    changed = {op["path"]: op["op"] for op in operations}
-    return [f"{verb} {path}" for path, verb in changed.items()][:_MOST_CHANGES]
+def _changes(operations: Sequence[Operation]) -> list[Operation]:
+    """Return the first operations, with the values that are wholly ours: all but what was asked.
+
+    Those of annotations come first, and no other has a value that a tenant wrote.
+    """
+    first = operations[:_MOST_CHANGES]
+    if not is_plain("".join([op["path"] for op in first])):
+        first = [{**op, "path": inert(op["path"][:LONGEST_NAME])} for op in first]
+    shown = []
+    for op in first:
+        if not op["path"].startswith(_ANNOTATIONS):
+            break
+        shown.append(_shown_annotation(op))
+    return [*shown, *first[len(shown) :]]
 
 
-def _identity(request: Request) -> dict[str, Any]:
-    """Return whose request it is."""
+def _shown_annotation(op: Operation) -> Operation:
+    path = op["path"]
+    if path == _ANNOTATIONS:
+        ours = {key: text for key, text in op["value"].items() if key != ASKED_KEY}
+        return {"op": op["op"], "path": path, "value": ours}
+    return {"op": op["op"], "path": path} if path == _ASKED_PATH else op
+
+
+def _beginning(request: Request, outcome: Outcome, context: DecisionContext) -> dict[str, Any]:
+    """Return what records of all passes have: who wrote it, and whose request it is."""
+    stamp = context.stamp
     metadata = request.object.metadata if request.object is not None else _NOBODY
     user, owners = request.user_info, metadata.owner_references or ()
     names = (
@@ -115,65 +139,78 @@ def _identity(request: Request) -> dict[str, Any]:
         user.username,
     )
     groups = (user.groups or ())[:_MOST_GROUPS]
-    review, operation, namespace, name, generated, uid, username = all_shown(names)
+    review, operation, namespace, name, generated, uid, username = all_shown(names, LONGEST_NAME)
     return {
+        "kind": "admission",
+        "id": stamp.id,
+        "schema": SCHEMA,
+        "at": stamp.at,
+        "component": stamp.component,
+        "instance": stamp.instance,
+        "version": stamp.version,
+        "caller": stamp.caller,
+        "step": context.step,
+        "outcome": word(outcome),
         "review": review,
         "operation": operation,
         "namespace": namespace,
-        "name": name,
+        "pod": name,
         "generate_name": generated,
         "pod_uid": uid,
         "owners": [_owner(owner) for owner in owners[:_MOST_OWNERS]],
         "user": username,
-        "groups": all_shown(groups),
+        "groups": all_shown(groups, LONGEST_NAME),
+        "duration_seconds": context.seconds,
     }
 
 
 def _owner(owner: OwnerReference) -> dict[str, str]:
-    kind, name, uid = all_shown((owner.kind, owner.name, owner.uid))
+    kind, name, uid = all_shown((owner.kind, owner.name, owner.uid), LONGEST_NAME)
     return {"kind": kind, "name": name, "uid": uid}
 
 
 def _reasons(outcome: Outcome) -> Mapping[str, Any]:
     match outcome:
-        case Untouched(warnings=warnings) | GpusHidden(warnings=warnings):
-            return {"warnings": list(warnings)}
+        case Untouched(warnings=warnings):
+            return {"warnings": _sentences(warnings)}
+        case GpusHidden(warnings=warnings):
+            return {"hidden": True, "warnings": _sentences(warnings)}
         case Refused(findings=findings, digest=digest, warnings=warnings):
             return {
                 "digest": digest,
-                "reason": findings.first.reason,
-                "findings": [_finding(f) for f in findings.all[:_MOST_FINDINGS]],
-                "warnings": list(warnings),
+                **refusal_fields(findings),
+                "warnings": _sentences(warnings),
             }
         case Rewritten():
             choice, request = outcome.choice, outcome.request
+            asking = request.containers[:_MOST_CONTAINERS]
             return {
                 "digest": outcome.digest,
                 "vocabulary": request.vocabulary,
-                "mode": str(choice.mode),  # an encoder takes far longer over an enum
-                "mode_source": str(choice.source),
-                "mode_asked": outcome.asked.mode,
-                "costs_per_mille": choice.costs,
-                "rule": choice.why,
-                "containers": [_asked_fields(container) for container in request.containers],
+                **mode_fields(choice),
+                "mode_asked": escaped(outcome.asked.mode or ""),
+                "containers": [_asked_fields(container) for container in asking],
                 "constraints": all_shown(request.constraints),
                 "priority": request.priority.name.lower(),
-                "warnings": list(outcome.warnings),
+                "warnings": _sentences(outcome.warnings),
             }
         case _:
             assert_never(outcome)
 
 
-def _finding(finding: Finding) -> dict[str, str]:
-    return {"reason": finding.reason, "field": finding.field, "text": str(finding)}
+def _sentences(texts: Sequence[str]) -> Sequence[str]:
+    return [inert(text[:LONGEST_TEXT]) for text in texts[:_MOST_WARNINGS]] if texts else texts
 
 
 def _asked_fields(container: ContainerRequest) -> dict[str, Any]:
-    return {
+    fields: dict[str, Any] = {
         "name": escaped(container.name),
-        "stage": str(container.stage),
+        "stage": _STAGES[container.stage],
         "count": container.count,
-        "memory_mib": container.memory,
-        "memory_percent": container.percent,
         "cores_percent": container.cores,
     }
+    if container.memory is not None:
+        fields["memory_mib"] = container.memory
+    if container.percent is not None:
+        fields["memory_percent"] = container.percent
+    return fields

@@ -12,6 +12,7 @@ from allocator.model.decision import Finding, Findings, ModeChoice, Reason, find
 from allocator.model.request import PodRequest
 from allocator.model.value import Value
 from allocator.placement.mode import choose_mode, nominal_size_warnings
+from allocator.replay.request_codec import RecordedRequest
 from allocator.request.admitted import Asked, earlier_pass, named_mode, without_chosen_mode
 from allocator.request.annotation_keys import read_keys, unread_key_warnings
 from allocator.request.containers import unserved_findings
@@ -70,6 +71,7 @@ class _AskedRequest(Value, frozen=True):
     text: str  # *asked*, encoded
     digest: str  # names what was asked
     chosen_before: ModeChoice | None  # by an earlier pass that is believed
+    recorded: RecordedRequest
 
 
 def _with_request(pod: Pod, request: PodRequest, context: AdmissionContext) -> Outcome:
@@ -87,7 +89,7 @@ def _with_request(pod: Pod, request: PodRequest, context: AdmissionContext) -> O
         earlier=asked.chosen_before,
     )
     if isinstance(decided.decision, Findings):
-        return Refused(decided.decision, asked.digest)
+        return Refused(decided.decision, asked.digest, (), asked.recorded)
     return _rewrite(asked, decided.request, decided.decision, context=context)
 
 
@@ -103,6 +105,7 @@ def _asked_request(pod: Pod, request: PodRequest, context: AdmissionContext) -> 
     request = without_chosen_mode(request, claim)
     asked = earlier.asked if earlier else Asked(mode=named_mode(request), containers=resources)
     text = reinvocation.encode_asked(asked)
+    chosen_before = earlier.choice if earlier else None
     return _AskedRequest(
         pod=pod,
         container_refs=refs,
@@ -112,7 +115,10 @@ def _asked_request(pod: Pod, request: PodRequest, context: AdmissionContext) -> 
         asked=asked,
         text=text,
         digest=_digest(pod, text, constraints=request.constraints),
-        chosen_before=earlier.choice if earlier else None,
+        chosen_before=chosen_before,
+        recorded=RecordedRequest(
+            request=request, namespace=context.namespace, earlier=chosen_before
+        ),
     )
 
 
@@ -145,8 +151,10 @@ def _rewrite(
         ),
     )
     if refusal := findings_of(findings):
-        return Refused(refusal, asked.digest, warnings)
-    return Rewritten(request, rewrite.choice, asked.asked, asked.digest, intent, warnings)
+        return Refused(refusal, asked.digest, warnings, asked.recorded)
+    return Rewritten(
+        request, rewrite.choice, asked.asked, asked.digest, intent, warnings, asked.recorded
+    )
 
 
 def _asking_resources(

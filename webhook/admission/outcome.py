@@ -3,6 +3,7 @@
 from allocator.model.decision import Findings, ModeChoice
 from allocator.model.request import PodRequest
 from allocator.model.value import Value
+from allocator.replay.request_codec import RecordedRequest
 from allocator.request.admitted import Asked
 from webhook.review.json_patch import Intent
 
@@ -24,7 +25,10 @@ class GpusHidden(Value, frozen=True):
 
 
 class Rewritten(Value, frozen=True):
-    """The pod asks for vGPU and was rewritten; an empty *intent* means it already was."""
+    """The pod asks for vGPU and was rewritten; an empty *intent* means it already was.
+
+    *recorded* is what was decided about, so that it can be decided again.
+    """
 
     request: PodRequest
     choice: ModeChoice
@@ -32,6 +36,7 @@ class Rewritten(Value, frozen=True):
     digest: str
     intent: Intent
     warnings: tuple[str, ...] = ()
+    recorded: RecordedRequest | None = None
 
 
 class Refused(Value, frozen=True):
@@ -40,6 +45,7 @@ class Refused(Value, frozen=True):
     findings: Findings
     digest: str = ""
     warnings: tuple[str, ...] = ()
+    recorded: RecordedRequest | None = None  # where its request could be read
 
 
 Outcome = Untouched | GpusHidden | Rewritten | Refused

@@ -81,6 +81,9 @@ def _promise(
         served_by=context.settings.node_agent,
         vocabularies=context.vocabularies,
         demand=context.snapshot.demand,
+        geometries=context.geometries,
+        namespace=context.namespace,
+        earlier=bool(bind.wanted.in_use) or ledger.entry(entry.uid) is not None,
     )
 
 

@@ -21,8 +21,10 @@ from allocator.catalog.keys import (
     SERVED_BY_KEY,
 )
 from allocator.catalog.vocabularies import OWN, VOLCANO, Vocabulary
+from allocator.config.namespace_policy import ANY_MODE, NamespacePolicy
 from allocator.config.settings import NodeAgent
 from allocator.ledger.commit import wire_of
+from allocator.mig.geometry import Geometries
 from allocator.model.allocation import Assignment, Entry, Grant
 from allocator.model.demand import NOTHING_LEARNED, Demand
 from allocator.model.gpu import Node
@@ -53,6 +55,9 @@ class Commit:
     served_by: NodeAgent  # whose agent or plugin serves the node
     vocabularies: Sequence[Vocabulary]
     demand: Demand = NOTHING_LEARNED  # as learned until then
+    geometries: Geometries | None = None
+    namespace: NamespacePolicy = ANY_MODE
+    earlier: bool = False  # an earlier entry, or what its containers use, decided
 
 
 def strip_reserved(binding: Binding, vocabularies: Iterable[Vocabulary]) -> list[Operation]:

@@ -21,7 +21,7 @@ from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
 from kube.errors import ConflictError, InvalidError, KubeError, NotFoundError
 from webhook.admission.context import AdmissionContext
-from webhook.binding.audit_record import BindTiming, record
+from webhook.binding.audit_record import UNNAMED_RECORDS, BindRecords
 from webhook.binding.batch import Outcome, decision_labels
 from webhook.binding.binding_annotations import (
     Commit,
@@ -77,6 +77,7 @@ class BindingHandler:
     is_current: Callable[[Ledger], bool] = lambda _: True
     # Takes the record of each bind of a pod that asks for vGPU.
     remember: Callable[[Mapping[str, Any]], None] = lambda _: None
+    records: BindRecords = UNNAMED_RECORDS  # makes them
     # Learns demand: the pod's uid, what it asked for, and whether the node was full.
     learn_arrival: Callable[[str, PodRequest, bool], None] = lambda _uid, _request, _failed: None
     # Takes a pod's uid and the refusal's text where its node has nothing for it.
@@ -114,15 +115,22 @@ class BindingHandler:
         began = self.clock.monotonic()
         try:
             async with asyncio.timeout(self.patience):
-                outcome = await self._decide(bound)
-            return self._answer(bound, outcome, self.clock.monotonic() - began)
+                live, outcome = await self._decide(bound)
+            return self._answer(bound, live, outcome, seconds=self.clock.monotonic() - began)
         except TimeoutError as error:
             raise LateError(f"no commit within {self.patience} seconds") from error
         except KubeError as error:
             log.warning("bind deferred", node=bound.node, pod=bound.pod, why=str(error))
             raise LateError(str(error)) from error
 
-    def _answer(self, bound: BindingReview, outcome: NoRequest | Outcome, seconds: float) -> bytes:
+    def _answer(
+        self,
+        bound: BindingReview,
+        live: LivePod | None,
+        outcome: NoRequest | Outcome,
+        *,
+        seconds: float,
+    ) -> bytes:
         """Answer, record and count the decision; a dry run is only answered."""
         request = bound.request
         self.observe_seconds(seconds)
@@ -131,9 +139,8 @@ class BindingHandler:
             return allow(request.uid, operations=ops)
         now = self.clock.wall()
         if not request.dry_run:
-            at = now.isoformat(timespec="milliseconds")
-            circumstances = BindTiming(at=at, seconds=round(seconds, 6))
-            self.remember(record(bound, outcome, circumstances))
+            made = self.records.record(bound, outcome, live=live, at=now, seconds=seconds)
+            self.remember(made)
             self.count_decision(*decision_labels(outcome))
         if isinstance(outcome, Refusal | Denied):
             return refuse(request.uid, _refusal(outcome))
@@ -144,17 +151,23 @@ class BindingHandler:
         )
         return allow(request.uid, operations=ops)
 
-    async def _decide(self, bound: BindingReview) -> NoRequest | Outcome:
+    async def _decide(self, bound: BindingReview) -> tuple[LivePod | None, NoRequest | Outcome]:
+        """Return what is decided about the pod that is there, ``None`` where there is none."""
         context = self.context_of(bound.namespace)
         live = self.cached_pod(bound.namespace, bound.pod)
         if live is None or not cache_suffices(bound, live, context):
             try:
                 live = await self._read_pod(bound)
             except UnreadablePodError as error:
-                return unreadable_denial(bound.namespace, bound.pod, error)
+                return None, unreadable_denial(bound.namespace, bound.pod, error)
         if live is None:
             text = f'pod "{bound.namespace}/{bound.pod}" does not exist'
-            return Refusal(code=404, message=text, reason="NotFound")
+            return None, Refusal(code=404, message=text, reason="NotFound")
+        return live, await self._judge(bound, live, context)
+
+    async def _judge(
+        self, bound: BindingReview, live: LivePod, context: AdmissionContext
+    ) -> NoRequest | Outcome:
         judged = judge(bound, live, context)
         if not isinstance(judged, BindRequest):
             return judged
@@ -228,6 +241,9 @@ class BindingHandler:
         except (ConflictError, InvalidError):
             return False
         log.info("oldest entry of an unbound pod removed", node=ledger.name, uid=uid)
+        entry = ledger.entry(uid)
+        if entry is not None:
+            self.remember(self.records.replaced_record(ledger.name, entry, at=self.clock.wall()))
         return True
 
     async def commit(self, bind: BindRequest, context: AdmissionContext) -> Outcome:

@@ -22,7 +22,6 @@ from kube.errors import KubeError, NotFoundError
 from kube.events import Event, Reference, Severity
 from kube.workqueue import Backoff, Workqueue, isolated
 from webhook.admission.context import AdmissionContext
-from webhook.binding.audit_record import BindTiming, record
 from webhook.binding.binding_annotations import Commit
 from webhook.binding.binding_server import BindingHandler
 from webhook.binding.commit_client import LateError
@@ -231,9 +230,10 @@ class LateCommitController:
         return False
 
     def _record(self, claim: LateClaim, outcome: Commit) -> None:
-        at = self.clock.wall().isoformat(timespec="milliseconds")
-        circumstances = BindTiming(at=at, seconds=0.0, late=claim.how)
-        self.remember(record(claim.bind.bound, outcome, circumstances))
+        made = self.binder.records.late_record(
+            claim.bind.bound, outcome, basis=str(claim.how), at=self.clock.wall()
+        )
+        self.remember(made)
 
     async def _live(self, pod: PodSummary) -> LivePod | None:
         """Return the pod as it is now, ``None`` where it is no longer the one, there and alive."""

@@ -1,19 +1,11 @@
 """How the callers of our hooks were known, for the records of what they asked."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 from allocator.config.review_callers import is_source
 from allocator.config.settings import DEFAULTS, Settings
 from webhook.caller.hook_paths import HookPaths
-
-
-class RecordSink(Protocol):
-    """Where records go; must neither block nor fail."""
-
-    def remember(self, record: Mapping[str, Any], /) -> None:
-        """Take a note of one record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +15,6 @@ class KnownCallers:
     paths: HookPaths
     settings: Callable[[], Settings] = lambda: DEFAULTS
 
-    @property
     def shown(self) -> tuple[str, ...]:
         """Return what each of them showed; empty where anybody may call."""
         settings = self.settings()
@@ -37,15 +28,3 @@ class KnownCallers:
     def admits(self, host: str) -> bool:
         """Say whether reviews from the address *host* are answered."""
         return is_source(host, self.settings().review_sources)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewSink:
-    """Adds to each record of a review how its caller was known."""
-
-    sink: RecordSink
-    callers: KnownCallers
-
-    def remember(self, record: Mapping[str, Any]) -> None:
-        """Take a note of one record."""
-        self.sink.remember({**record, "caller": list(self.callers.shown)})

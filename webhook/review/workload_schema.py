@@ -4,14 +4,17 @@ from typing import Final
 
 import msgspec
 
-from webhook.review.admission_review import BadObjectError, decode_review
+from webhook.review.admission_review import BadObjectError, UserInfo, decode_review
 
 
 class WorkloadRequest(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """The request under review; ``object`` is JSON that nobody has looked into yet."""
 
     uid: str
+    operation: str = ""
     namespace: str = ""
+    user_info: UserInfo = UserInfo()
+    dry_run: bool | None = None
     object: msgspec.Raw = msgspec.Raw(b"null")
 
 

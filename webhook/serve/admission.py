@@ -2,15 +2,17 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import structlog
 
+from allocator.audit.record_source import UNNAMED, RecordSource
+from allocator.audit.record_writer import RecordSink
 from allocator.cli.http_server import CLOSE, App, Receive, Scope, Send
 from webhook.admission import ephemeral_containers
 from webhook.admission.audit_record import DecisionContext, audit, confirmation_record, record
@@ -19,7 +21,6 @@ from webhook.admission.decide import confirm, decide
 from webhook.admission.messages import refusal, warnings, word
 from webhook.admission.outcome import GpusHidden, Outcome, Refused, Rewritten
 from webhook.binding.binding_server import BindingHandler, LateError
-from webhook.caller.callers import RecordSink
 from webhook.caller.hook_paths import HookPaths
 from webhook.review.admission_review import (
     BadObjectError,
@@ -32,7 +33,7 @@ from webhook.review.admission_review import (
     refuse,
     uid_at_start,
 )
-from webhook.review.json_patch import operations
+from webhook.review.json_patch import Operation, operations
 from webhook.review.pod_schema import Pod
 from webhook.serve.http import AtOnce
 from webhook.serve.metrics import WebhookMetrics
@@ -65,9 +66,11 @@ class PodHandler:
     """
 
     view: Callable[[str], AdmissionView]
-    journal: RecordSink
+    journal: RecordSink | None  # None: nothing is recorded
     metrics: WebhookMetrics
-    version: str
+    source: RecordSource = UNNAMED
+    # Returns the digest of what a decision rests on, which is recorded once.
+    snapshot_digest: Callable[[AdmissionContext], str] = lambda _: ""
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     ticks: Callable[[], float] = time.perf_counter
 
@@ -107,24 +110,17 @@ class PodHandler:
     ) -> bytes:
         """Carry a decision out: the answer, the record, the count; dry runs leave no trace."""
         request = reviewed.request
-        ops = []
+        ops: list[Operation] = []
         if step != "validate" and isinstance(outcome, _CHANGING):
             ops = operations(reviewed.pod, outcome.intent)
         seconds = self.ticks() - started
         if not request.dry_run:
-            circumstances = DecisionContext(
-                at=self.now().isoformat(timespec="milliseconds"),
-                seconds=round(seconds, 6),
-                version=self.version,
-                snapshot=view.context.snapshot.version,
-                settings=view.settings_digest,
-                age=view.age,
-                step=step,
-            )
-            if step == "validate":
-                self.journal.remember(confirmation_record(request, outcome, circumstances))
-            else:
-                self.journal.remember(record(request, outcome, circumstances, operations=ops))
+            if self.journal is not None:
+                self.journal.remember(
+                    self._record_of(
+                        request, outcome, view=view, step=step, seconds=seconds, ops=ops
+                    )
+                )
             if _is_final(outcome, step):
                 self._count(request, outcome)
         self.metrics.observe_decision(step, seconds)
@@ -134,6 +130,29 @@ class PodHandler:
                 request.uid, refusal(outcome), warnings=notes, audit=audit(request, outcome)
             )
         return allow(request.uid, operations=ops, warnings=notes, audit=audit(request, outcome))
+
+    def _record_of(  # noqa: PLR0913 -- what a record says
+        self,
+        request: Request,
+        outcome: Outcome,
+        *,
+        view: AdmissionView,
+        step: str,
+        seconds: float,
+        ops: Sequence[Operation],
+    ) -> dict[str, Any]:
+        asks = isinstance(outcome, Rewritten | Refused) and outcome.recorded is not None
+        context = DecisionContext(
+            stamp=self.source.stamp(self.now()),
+            seconds=round(seconds, 6),
+            settings=view.settings_digest,
+            snapshot=self.snapshot_digest(view.context) if asks and step == "mutate" else "",
+            age=view.age,
+            step=step,
+        )
+        if step == "validate":
+            return confirmation_record(request, outcome, context)
+        return record(request, outcome, context, operations=ops)
 
     def _count(self, request: Request, outcome: Outcome) -> None:
         mode = str(outcome.choice.mode) if isinstance(outcome, Rewritten) else ""

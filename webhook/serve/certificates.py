@@ -1,6 +1,6 @@
 """Certificates and paths of an installation: what they are called, and who keeps them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Final
@@ -10,8 +10,8 @@ import structlog
 from certs.api_client import ApiRegistrations, ApiReplicas, ApiSecret
 from certs.ca_bundle import WebhookKind, WebhookTarget
 from certs.check import PairFinding
-from certs.client_controller import ClientController
 from certs.issue import IssueParameters, Names, service_names
+from certs.leaf_controller import ClientLeaf, LeafController, ServerLeaf
 from certs.pem import Pair
 from certs.refresh_controller import ReadPair
 from certs.rotation_controller import RotationController
@@ -25,6 +25,10 @@ NAME: Final = "vgpu-admission"
 SERVICE: Final = "vgpu-webhook"
 SECRET: Final = "vgpu-webhook-certificates"  # noqa: S105 -- the name of an object
 CLIENT_SECRET: Final = "vgpu-extender-client"  # noqa: S105 -- the name of an object
+CONSOLE_SERVICE: Final = "vgpu-console"
+CONSOLE_SECRET: Final = "vgpu-console-tls"  # noqa: S105 -- the name of an object
+AUDIT_SECRET: Final = "vgpu-audit-client"  # noqa: S105 -- the name of an object
+AGENTS_NAMESPACE: Final = "vgpu-admission-agents"
 PATHS_SECRET: Final = "vgpu-webhook-paths"  # noqa: S105 -- the name of an object
 TARGETS: Final = (
     WebhookTarget(WebhookKind.MUTATING, NAME),
@@ -53,12 +57,35 @@ def certificates(
     )
 
 
-def client_certificate(client: Client, namespace: str) -> ClientController:
+def client_certificate(client: Client, namespace: str) -> LeafController:
     """Return what keeps the certificate by which schedulers are known to the extender."""
-    return ClientController(
+    return LeafController(
         source=ApiSecret(client=client, namespace=namespace, name=SECRET),
         target=ApiSecret(client=client, namespace=namespace, name=CLIENT_SECRET),
+        leaf=ClientLeaf(CLIENT_SECRET),
+        kept_poll=0.0,
     )
+
+
+def audit_certificates(client: Client, namespace: str) -> Mapping[str, LeafController]:
+    """Return what keeps the console's certificate and those of senders of records, by name.
+
+    Agents have a Secret of their own, in their namespace.
+    """
+    source = ApiSecret(client=client, namespace=namespace, name=SECRET)
+    leaves = (
+        (namespace, CONSOLE_SECRET, ServerLeaf(service_names(CONSOLE_SERVICE, namespace))),
+        (namespace, AUDIT_SECRET, ClientLeaf(AUDIT_SECRET)),
+        (AGENTS_NAMESPACE, AUDIT_SECRET, ClientLeaf(AUDIT_SECRET)),
+    )
+    return {
+        f"certificate {place}/{name}": LeafController(
+            source=source,
+            target=ApiSecret(client=client, namespace=place, name=name),
+            leaf=leaf,
+        )
+        for place, name, leaf in leaves
+    }
 
 
 @dataclass(slots=True, kw_only=True)

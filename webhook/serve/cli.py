@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import click
 
+from allocator.cli.audit import AuditOptions, audit_options
 from allocator.cli.files import Streams
 from allocator.cli.http_server import Listen
 from allocator.cli.options import (
@@ -87,6 +88,7 @@ FILE_HELP = "manifest, folder, or - for standard input; repeatable"
     show_default=True,
     help="concurrent reviews; more are answered 429 with Retry-After",
 )
+@audit_options
 @kubeconfig
 @context
 @namespace
@@ -100,6 +102,7 @@ def webhook(
     names: tuple[str, ...],
     drain: int,
     most: int,
+    audit: AuditOptions | None,
     kubeconfig: Path | None,
     context: str | None,
     namespace: str,
@@ -121,6 +124,7 @@ def webhook(
         most=most,
         extender=None if extender is None else _at(extender),
         clients=clients,
+        audit=audit,
     )
     run_to_end(app.run(options))
 

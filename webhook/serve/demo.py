@@ -13,6 +13,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, TextIO
 
+from allocator.audit.record_writer import RecordSink
 from allocator.catalog.boards import bare_name
 from allocator.cli.files import Streams, UnusableError, display_name, pods_of, read
 from allocator.cli.http_server import Listen
@@ -28,7 +29,6 @@ from certs.refresh_controller import throwaway
 from certs.tls_server import ServingPair
 from kube.client import version
 from webhook.admission.context import AdmissionContext
-from webhook.caller.callers import RecordSink
 from webhook.plan.hook_client import HookError, ask_hook, review, session, with_user_message
 from webhook.plan.plan import plan
 from webhook.plan.plan_cli import ERROR, surroundings
@@ -79,8 +79,8 @@ class DecisionPrinter:
         """Show what was decided about a pod that somebody else sent."""
         if self.awake:
             why = [record.get("rule", ""), *(one["text"] for one in record.get("findings", ()))]
-            whose = f"{record['namespace']}/{record['name'] or record['generate_name']}"
-            text = "; ".join(filter(None, [f"{whose} {record['decision']}", *why]))
+            whose = f"{record['namespace']}/{record['pod'] or record['generate_name']}"
+            text = "; ".join(filter(None, [f"{whose} {record['outcome']}", *why]))
             show(row("received", text), self._output)
 
 
@@ -170,7 +170,6 @@ def _application(context: AdmissionContext, journal: RecordSink, live: ServingPa
         view=lambda _: AdmissionView(context=context),
         journal=journal,
         metrics=metrics,
-        version=version(),
     )
     return AdmissionApp(reviewer, routes(metrics, lambda: live.ready))
 

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 import structlog
 
+from allocator.audit.record_writer import WriteRecord, write_nothing
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.cli.http_server import Listen, serve
 from allocator.cli.process import Start, background, freeze_when_settled, stop_event
@@ -70,6 +71,7 @@ class ExtenderService:
     inventory: Inventory
     context_of: Callable[[str], AdmissionContext]  # by namespace
     events: Recorder
+    write_record: WriteRecord = write_nothing
     # Takes each verb that was answered, and the seconds that this took.
     observe: extender_routes.Observe = extender_routes.ignore_timing
     nominees: NominatedPods = field(default_factory=NominatedPods)
@@ -134,6 +136,7 @@ class ExtenderService:
             self.events,
             index=lambda: self._with_assumed(self.inventory.index(), hinted=True),
             context_of=self._circumstances,
+            write_record=self.write_record,
         )
 
     def _with_assumed(self, index: Index, *, hinted: bool = False) -> Index:
@@ -162,6 +165,7 @@ def extender_service(leader: LeaderContext) -> ExtenderService:
         events=leader.events,
         observe=leader.metrics.observe_answer,
         assumed_pods=leader.binder.assumed_pods,
+        write_record=leader.trail.writer.write,
     )
 
 

@@ -23,10 +23,11 @@ from kube.client import Client
 from kube.events import Recorder
 from kube.leases import Election
 from kube.workqueue import SWEEP_SECONDS, run_while_leading
-from webhook.admission.audit_log import AuditLog
 from webhook.admission.context import AdmissionContext
 from webhook.binding.binding_server import BindingHandler
 from webhook.binding.late_commit_controller import Caches, LateCommitController
+from webhook.records import settings_controller, waiting_controller
+from webhook.records.trail import AuditTrail
 from webhook.serve.metrics import WebhookMetrics
 
 
@@ -41,7 +42,7 @@ class LeaderContext:
     gangs: GangController
     context_of: Callable[[str], AdmissionContext]  # by namespace
     events: Recorder
-    journal: AuditLog
+    trail: AuditTrail
     metrics: WebhookMetrics
 
 
@@ -59,6 +60,11 @@ def start_controllers(leader: LeaderContext, election: Election, start: Start) -
         "drift": (_drift_controller(leader).sweep, drift.SWEEP_SECONDS),
         "sole capacity": (_sole_capacity_controller(leader).sweep, sole_capacity.SWEEP_SECONDS),
         "match conditions": (_conditions_controller(leader).sweep, match_conditions.SWEEP_SECONDS),
+        "waiting pods": (_waiting_controller(leader).sweep, waiting_controller.SWEEP_SECONDS),
+        "settings records": (
+            _settings_record_controller(leader).sweep,
+            settings_controller.SWEEP_SECONDS,
+        ),
         "hiding policy": (_hiding_controller(leader).sweep, hiding_policy.SWEEP_SECONDS),
     }
     start(election.run(), "ledger election")
@@ -74,6 +80,7 @@ def _reclaim_controller(leader: LeaderContext) -> ReclaimController:
         pods=leader.pods,
         ledgers=leader.inventory.ledgers,
         agents_serve=lambda: leader.inventory.settings.node_agent is NodeAgent.OURS,
+        write_record=leader.trail.writer.write,
     )
 
 
@@ -94,7 +101,7 @@ def _late_commit_controller(leader: LeaderContext) -> LateCommitController:
         binder=leader.binder,
         caches=caches,
         record_event=leader.events.record,
-        remember=leader.journal.remember,
+        remember=leader.trail.sink.remember,
     )
 
 
@@ -146,6 +153,23 @@ def _conditions_controller(leader: LeaderContext) -> match_conditions.MatchCondi
 def _hiding_controller(leader: LeaderContext) -> hiding_policy.HidingPolicyController:
     return hiding_policy.HidingPolicyController(
         leader.client, vocabularies=lambda: leader.inventory.vocabularies
+    )
+
+
+def _waiting_controller(leader: LeaderContext) -> waiting_controller.WaitingController:
+    return waiting_controller.WaitingController(
+        calls=leader.client,
+        pods=leader.pods,
+        vocabularies=lambda: leader.inventory.vocabularies,
+        write_record=leader.trail.writer.write,
+    )
+
+
+def _settings_record_controller(
+    leader: LeaderContext,
+) -> settings_controller.SettingsRecordController:
+    return settings_controller.SettingsRecordController(
+        config_maps=leader.inventory.config_maps, write_record=leader.trail.writer.write
     )
 
 

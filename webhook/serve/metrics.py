@@ -13,6 +13,7 @@ from prometheus_client import (
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from allocator.audit.delivery_metrics import DeliveryMetrics
 from allocator.cluster.inventory import Inventory
 from allocator.model.decision import Reason
 from allocator.volcano.scheduler_samples import FAMILIES, SchedulerSample, samples_of
@@ -44,7 +45,6 @@ _ANSWERS: Final = (
 )
 _REVIEWS: Final = ("vgpu_admission_duration_seconds", "Time to decide one review.")
 _SHED: Final = ("vgpu_admission_shed", "Reviews rejected with 429 and Retry-After.")
-_DROPPED: Final = ("vgpu_audit_dropped", "Decision records dropped because the queue was full.")
 _SYNCED: Final = (
     "vgpu_cache_synced_timestamp_seconds",
     "Unix time of the last message of the watch, by kind.",
@@ -79,7 +79,8 @@ class WebhookMetrics:
         passes = ("mutate", "validate", "ephemeral", "bind", "workload")
         self._observe = self._timers(*_REVIEWS, label="pass", values=passes)
         self.shed = self._counter(*_SHED).inc
-        self.dropped = self._counter(*_DROPPED).inc
+        self.delivery = DeliveryMetrics(self.registry)
+        self.dropped = self.delivery.count_dropped
         self.synced = self._gauge(*_SYNCED, "kind")
         self._not_after: Gauge | None = None
         self._children: dict[tuple[str, str, str, str], Callable[[], None]] = {}

@@ -1,6 +1,7 @@
 """The webhook program: certificates, inventory and two servers, wired together and kept alive."""
 
 import asyncio
+import secrets
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -10,6 +11,9 @@ from typing import Final
 
 import structlog
 
+from allocator.audit.audit_log import AuditLog, SwitchedSink
+from allocator.audit.record_source import ENTROPY_BITS
+from allocator.cli.audit import AuditOptions, audit_delivery
 from allocator.cli.http_server import Listen, serve
 from allocator.cli.process import Start, background, freeze_when_settled, stop_event
 from allocator.cli.status_server import STATUS_LIMITS
@@ -28,21 +32,24 @@ from certs.refresh_controller import (
 )
 from certs.tls_server import ServingPair
 from kube.client import Client, version
+from kube.clock import SYSTEM
 from kube.config import Access
 from kube.events import Recorder
 from kube.leases import Election, LeaseCandidate
 from kube.shared_informer import SharedInformer
 from kube.watch import WatchHealth, last_message_times
-from webhook.admission.audit_log import AuditLog
 from webhook.binding.binding_server import BindingHandler
 from webhook.binding.unbound_pods_informer import UnboundPods
-from webhook.caller.callers import KnownCallers, ReviewSink
+from webhook.caller.callers import KnownCallers
 from webhook.caller.hook_paths import HookPaths
+from webhook.records.certificate_log import record_serving, recording
+from webhook.records.trail import AuditTrail, audit_trail
 from webhook.serve.admission import MOST, AdmissionApp, PodHandler
 from webhook.serve.certificates import (
     NAME,
     SECRET,
     MutualPair,
+    audit_certificates,
     certificates,
     client_certificate,
     hook_paths,
@@ -84,23 +91,38 @@ class WebhookOptions:
     most: int = MOST
     extender: Listen | None = None
     clients: Path | None = None
+    audit: AuditOptions | None = None  # None: records go to standard output only
 
 
 async def run(options: WebhookOptions) -> None:
     """Run until SIGTERM or SIGINT; a task that dies takes the program with it."""
     stop = stop_event()
     metrics = WebhookMetrics(version=version())
-    async with Client(options.access) as client, background() as start:
+    async with (
+        Client(options.access) as client,
+        audit_delivery(options.audit, metrics.delivery) as delivery,
+        background() as start,
+    ):
         rated = options.extender is not None
         inventory = Inventory(client, namespace=options.namespace, prepare_scores=rated)
-        journal = AuditLog(sys.stdout.buffer, dropped=metrics.dropped)
+        output = SwitchedSink(
+            sink=sys.stdout.buffer, enabled=lambda: inventory.settings.audit.stdout
+        )
+        journal = AuditLog((output, *delivery), dropped=metrics.dropped)
+        trail = audit_trail(
+            journal,
+            instance=options.identity,
+            version=version(),
+            entropy=secrets.randbits(ENTROPY_BITS),
+            now=SYSTEM.wall,
+        )
         events = Recorder(client, controller=f"{NAME}/webhook", instance=options.identity)
         start(journal.run(), "journal")
         start(inventory.run(), "inventory")
         start(events.run(), "events")
         live = ServingPair(client_ca=lambda: inventory.settings.review_client_ca)
         mutual = _keep_certificates(
-            live, options, client, inventory=inventory, events=events, start=start
+            live, options, client, inventory=inventory, events=events, trail=trail, start=start
         )
         callers = KnownCallers(paths=HookPaths(()), settings=lambda: inventory.settings)
         rest = routes(
@@ -113,7 +135,7 @@ async def run(options: WebhookOptions) -> None:
         start(freeze_when_settled(lambda: inventory.synced and watch.health.synced), "memory")
         start(_note_known(inventory, watch), "known")
         leader = _leader_context(
-            client, inventory, watch=watch, events=events, journal=journal, metrics=metrics
+            client, inventory, watch=watch, events=events, trail=trail, metrics=metrics
         )
         election = _election(options, client, LEDGER_LEASE)
         start_controllers(leader, election, start)
@@ -142,7 +164,7 @@ def _leader_context(  # noqa: PLR0913 -- the parts of one whole
     *,
     watch: SharedInformer[WatchedPod],
     events: Recorder,
-    journal: AuditLog,
+    trail: AuditTrail,
     metrics: WebhookMetrics,
 ) -> LeaderContext:
     """Return what the controllers of the leader work with; *watch* tells them of pods."""
@@ -161,7 +183,7 @@ def _leader_context(  # noqa: PLR0913 -- the parts of one whole
         gangs=gangs,
         context_of=binder.context_of,
         events=events,
-        journal=journal,
+        trail=trail,
         metrics=metrics,
     )
 
@@ -193,18 +215,22 @@ def _admission_app(
 ) -> AdmissionApp:
     """Return what answers the reviews of known *callers*, *most* at a time."""
     metrics = leader.metrics
-    reviews = ReviewSink(sink=leader.journal, callers=callers)
-    leader.binder.remember = reviews.remember
+    trail, inventory = leader.trail, leader.inventory
+    leader.binder.remember = trail.sink.remember
+    leader.binder.records = trail.bind_records(lambda: inventory.settings_digest, callers.shown)
     pods = PodHandler(
-        view=lambda namespace: view_of(leader.inventory, namespace, extender=extender),
-        journal=reviews,
+        view=lambda namespace: view_of(inventory, namespace, extender=extender),
+        journal=trail.sink,
         metrics=metrics,
-        version=version(),
+        source=trail.source.reviewed_by(callers.shown),
+        snapshot_digest=trail.fleet_digest,
     )
     workloads = WorkloadHandler(
         context_of=lambda namespace: pods.view(namespace).context,
         count_review=metrics.count_workload,
         observe_seconds=lambda seconds: metrics.observe_decision("workload", seconds),
+        journal=trail.sink,
+        source=pods.source,
     )
     return AdmissionApp(
         pods, binder=leader.binder, workloads=workloads, most=most, paths=callers.paths
@@ -218,11 +244,12 @@ def _keep_certificates(  # noqa: PLR0913 -- the parts of one whole
     *,
     inventory: Inventory,
     events: Recorder,
+    trail: AuditTrail,
     start: Start,
 ) -> ServingPair | None:
     """Keep the pair of *live* up to date; return what serves known callers only, if any."""
     secret = ApiSecret(client=client, namespace=options.namespace, name=SECRET)
-    announce = event_announcer(events, secret)
+    announce = recording(event_announcer(events, secret), trail.writer.write)
     read_pair: ReadPair
     if options.source is PairSource.FILES:
         directory = options.files or Path("/tls")
@@ -241,8 +268,17 @@ def _keep_certificates(  # noqa: PLR0913 -- the parts of one whole
         mutual = _mutual(options, own, lambda: own.signing)
         if mutual is not None and options.clients is None:
             start(client_certificate(client, options.namespace).run(), "client certificate")
+        if options.audit is not None:
+            for name, kept in audit_certificates(client, options.namespace).items():
+                start(kept.run(), name)
     look = _once_settings_are_known(inventory, read_pair if mutual is None else mutual)
-    start(RefreshController(serving=live, read_pair=look, announce=announce).run(), "certificates")
+    refresh = RefreshController(
+        serving=live,
+        read_pair=look,
+        announce=announce,
+        note_loaded=lambda pair: record_serving(pair, trail.writer.write),
+    )
+    start(refresh.run(), "certificates")
     return None if mutual is None else mutual.serving
 
 

@@ -120,9 +120,10 @@ def test_a_bookmark_moves_the_place_to_resume() -> None:
 
 
 def test_a_forgotten_version_leads_to_a_new_list() -> None:
-    """410 inside the stream: list again, and what was deleted meanwhile is gone."""
+    """410 inside the stream: list again at once, and what was deleted meanwhile is gone."""
 
     async def scenario(watched: Watched) -> None:
+        watched.time.now += 400
         watched.server.close_streams()
         watched.remove("a")
         watched.add("c")
@@ -132,6 +133,7 @@ def test_a_forgotten_version_leads_to_a_new_list() -> None:
     watched = watching(scenario)
 
     assert watched.pulse.lists == 2
+    assert watched.time.slept == []
     assert all(watched.pictures), "the old picture stays until the new one is whole"
 
 
@@ -203,6 +205,23 @@ def test_a_list_that_is_complete_does_not_run_out_of_time() -> None:
     watched = asyncio.run(play())
 
     assert len(watched.server.requests) == 1
+
+
+def test_a_list_whose_watch_has_expired_is_paced() -> None:
+    """A server that forgets the version of its own list is not asked for lists without a pause."""
+
+    async def scenario(watched: Watched) -> None:
+        for failures in (1, 2):
+            expired = {"type": "ERROR", "object": {"kind": "Status", "code": 410}}
+            await watched.until_true(lambda: bool(watched.server.streams))
+            watched.server.inject(expired)
+            await watched.until_true(
+                lambda failures=failures: watched.pulse.failures == failures  # type: ignore[misc]
+            )
+
+    watched = watching(scenario)
+
+    assert watched.time.slept[:2] == [0.75, 1.5]
 
 
 @pytest.mark.parametrize(

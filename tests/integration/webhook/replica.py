@@ -3,29 +3,31 @@
 import asyncio
 import contextlib
 import gc
-import io
 import socket
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
+from allocator.audit.audit_log import AuditLog
 from allocator.cli.http_server import Listen
 from allocator.cli.process import background
 from allocator.cluster.inventory import GPU_NODES, NODES, Inventory
 from allocator.cluster.pods import pod_informer
 from kube.client import Client
+from kube.clock import SYSTEM
 from kube.config import Access
 from kube.events import Recorder
 from tests.builders.gpunodes import Json, entry, gpu_node
 from tests.builders.model import T4, nodes_of, soft_grant
 from tests.fakes.api_objects import parsed
 from tests.fakes.api_server import ApiServer
+from tests.harness.records import CheckingSink
 from tests.integration.waiting import until
-from webhook.admission.audit_log import AuditLog
 from webhook.caller.callers import KnownCallers
 from webhook.caller.hook_paths import HookPaths
+from webhook.records.trail import audit_trail
 from webhook.serve import webhook as app
 from webhook.serve.admission import MOST
 from webhook.serve.extender import extender_service
@@ -33,7 +35,7 @@ from webhook.serve.http import routes, serve_app
 from webhook.serve.metrics import WebhookMetrics
 
 HOST: Final = "127.0.0.1"
-SYSTEM: Final = "vgpu-admission-system"
+OUR_NAMESPACE: Final = "vgpu-admission-system"
 NAMES: Final = ("n0", "n1", "n2", "n3")
 FULL: Final = "n4"
 A_T4: Final = 15_000  # MiB, but for what is less than any pod here asks for
@@ -41,13 +43,6 @@ PODS: Final = "/api/v1/namespaces/team-a/pods"
 OURS: Final = ("webhook.", "allocator.", "kube.")
 GROWING: Final = (dict, set, list, deque)
 _MEMORY: Final = type(lru_cache(len))
-
-
-class Forgetting(io.RawIOBase):
-    """Where records go that nobody reads."""
-
-    def write(self, data: Any, /) -> int:  # noqa: ANN401 -- as the class above has it
-        return len(data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +67,7 @@ def cluster(server: ApiServer, uid: str) -> None:
         "metadata": {"name": "vgpu-admission-settings"},
         "data": {"settings.yaml": "extenderBind: true"},
     }
-    create(parsed(f"/api/v1/namespaces/{SYSTEM}/configmaps"), settings)
+    create(parsed(f"/api/v1/namespaces/{OUR_NAMESPACE}/configmaps"), settings)
 
 
 @contextlib.asynccontextmanager
@@ -83,12 +78,13 @@ async def replica(server: ApiServer, *tokens: str) -> AsyncIterator[Ports]:
     """
     metrics = WebhookMetrics(version="0")
     async with Client(Access(url=server.url)) as client, background() as start:
-        inventory = Inventory(client, namespace=SYSTEM, prepare_scores=True)
-        journal = AuditLog(Forgetting(), dropped=metrics.dropped)
+        inventory = Inventory(client, namespace=OUR_NAMESPACE, prepare_scores=True)
+        journal = AuditLog((CheckingSink(),), dropped=metrics.dropped)
+        trail = audit_trail(journal, instance="replica", version="0", entropy=1, now=SYSTEM.wall)
         events = Recorder(client, controller="vgpu-admission.io/webhook", instance="replica")
         watch = pod_informer()
         means = app._leader_context(  # noqa: SLF001 -- the composition itself is under test
-            client, inventory, watch=watch, events=events, journal=journal, metrics=metrics
+            client, inventory, watch=watch, events=events, trail=trail, metrics=metrics
         )
         extender = extender_service(means)
         extender.follow(watch)

@@ -20,6 +20,7 @@ from kube.events import Event
 from tests.builders.model import T4, ask, gpu, node, pod, soft_grant
 from tests.fakes.api_client import FakeApiClient
 from tests.fakes.kube_clock import FakeClock
+from tests.harness.records import KeptRecords, writer
 
 CIRCUMSTANCES = FilterContext(policy=PlacementPolicy())
 SAMPLE = [f"other-{i}" for i in range(LEAST_SAMPLE)]
@@ -43,6 +44,7 @@ class Scene(FakeApiClient):
     error: KubeError | None = None
     hints: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
+    records: KeptRecords = field(default_factory=KeptRecords)
     time: FakeClock = field(default_factory=FakeClock)
     attendant: UnschedulableController = field(init=False)
 
@@ -52,6 +54,7 @@ class Scene(FakeApiClient):
             self,
             index=lambda: self.index,
             context_of=lambda _: CIRCUMSTANCES,
+            write_record=writer(self.records).write,
             clock=self.time.clock(),
         )
 

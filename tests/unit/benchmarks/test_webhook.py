@@ -79,9 +79,11 @@ def test_ratios_are_medians_over_the_turns() -> None:
     """Each turn is judged against its own baseline; one bad turn decides nothing."""
     slow, quick, stuck = _load(100, 8.0), _load(200, 2.0), _load(1, 900.0)
 
-    throughput, p99 = bars([Turn(quick, slow), Turn(quick, slow), Turn(quick, stuck)])
+    turns = [Turn(quick, slow, quick), Turn(quick, slow, quick), Turn(quick, stuck, quick)]
+    throughput, audited, p99 = bars(turns)
 
     assert (throughput.value, throughput.holds) == (0.5, True)
+    assert (audited.value, audited.holds) == (0.5, False)
     assert (p99.value, p99.holds) == (4.0, True)
 
 

@@ -22,7 +22,9 @@ from agent.node.status_controller import SETTLE_SECONDS
 from agent.serve.agent import Agent, AgentParts
 from agent.serve.agent import run as run_until_stopped
 from agent.serve.options import BOOT_ID, AgentOptions, DriverKind
-from allocator.catalog.keys import NOT_READY_TAINT
+from allocator.audit.record import AllocatedRecord, ReconfiguredRecord
+from allocator.catalog.keys import DECISION_KEY, NOT_READY_TAINT
+from allocator.cli.audit import AuditOptions
 from allocator.cli.http_server import Listen
 from allocator.cli.process import background
 from allocator.ledger.schema import spec_of
@@ -35,6 +37,9 @@ from tests.fakes.api_objects import parsed
 from tests.fakes.api_rules import Json
 from tests.fakes.api_server import ApiServer
 from tests.fakes.kubelet import Kubelet
+from tests.fakes.pki import Authority
+from tests.fakes.records_console import RecordsConsole, SenderFiles, listening
+from tests.harness.records import strict_record
 from tests.integration.waiting import until
 
 NODE, GPU_NODES = "/api/v1/nodes", "/apis/vgpu-admission.io/v1alpha1/gpunodes"
@@ -84,10 +89,11 @@ class Scene:
         events = parsed(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")
         return {str(event["reason"]) for event in self.server.objects.at(events)}
 
-    def create_bound_pod(self, name: str) -> str:
+    def create_bound_pod(self, name: str, annotations: Json | None = None) -> str:
         container = {"name": "main", "resources": {"limits": {SLOT: "1"}}}
         body = {"spec": {"nodeName": "n", "containers": [container]}}
-        made = self.server.objects.create(parsed(PODS), {"metadata": {"name": name}, **body})
+        metadata = {"name": name, "annotations": annotations or {}}
+        made = self.server.objects.create(parsed(PODS), {"metadata": metadata, **body})
         return str(made["metadata"]["uid"])
 
 
@@ -96,6 +102,7 @@ def run_agent(
     *configured: tuple[str, str, Json],
     resource: str = SLOT,
     withdraw: bool = False,
+    audit: AuditOptions | None = None,
     **node: Any,  # noqa: ANN401 -- any JSON
 ) -> None:
     """Run *act* while an agent runs on a node that has no GPUs yet for all the cluster knows."""
@@ -116,7 +123,7 @@ def run_agent(
                 server.objects.create(parsed(path), {"metadata": {"name": name}, "data": data})
             await kubelet.start()
             try:
-                await _run_scene(act, server, kubelet, root=root, withdraw=withdraw)
+                await _run_scene(act, server, kubelet, root=root, withdraw=withdraw, audit=audit)
             finally:
                 await kubelet.stop()
 
@@ -130,7 +137,7 @@ async def _run_scene(
     kubelet: Kubelet,
     *,
     root: Path,
-    withdraw: bool,
+    **more: Any,  # noqa: ANN401 -- options of the agent
 ) -> None:
     access = Access(url=server.url)
     options = AgentOptions(
@@ -142,12 +149,12 @@ async def _run_scene(
         fleet=root / "fleet.yaml",
         root=root,
         kubelet=kubelet.folder,
-        withdraw=withdraw,
+        **more,
     )
     async with Client(access) as client:
         parts = AgentParts(options, client)
         try:
-            async with background() as start:
+            async with parts.audit.deliver(), background() as start:
                 agent = Agent(options, client, parts)
                 agent.begin(start)
                 await act(
@@ -234,6 +241,44 @@ def test_a_promise_becomes_what_its_container_receives(index: int) -> None:
             await until(lambda: scene.event_reasons("default") == {"MigReconfigured"})
 
     run_agent(act)
+
+
+def test_records_of_a_start_reach_the_console(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """With the digest on the pod; they are lines of standard output too."""
+    authority, files = Authority("ours"), SenderFiles(tmp_path / "files")
+    files.write(authority)
+    console = RecordsConsole()
+
+    async def act(scene: Scene) -> None:
+        await scene.wait_until_serving()
+        gpu = scene.uuid(0)
+        uid = scene.create_bound_pod("p", {DECISION_KEY: "k7q2m4x9tb"})
+        entries = [entry(uid, mig_grant("1g.5gb", 6, gpu=gpu))]
+        scene.change(f"{GPU_NODES}/n", spec=spec_of(entries))
+        await until(lambda: uid in scene.parts.node_informer.pods)
+        await scene.kubelet.run(await scene.kubelet.admit(uid, "p"))
+        await until(lambda: len(console.lines) >= 2)
+
+    with listening(console, authority) as port:
+        audit = AuditOptions(
+            url=f"https://127.0.0.1:{port}",
+            certificates=files.folder,
+            token=files.folder / "token",
+            spool=tmp_path / "spool",
+        )
+        run_agent(act, audit=audit)
+
+    records = {type(record): record for record in map(strict_record, console.lines)}
+    allocated, reconfigured = records[AllocatedRecord], records[ReconfiguredRecord]
+    assert isinstance(allocated, AllocatedRecord)
+    assert (allocated.node, allocated.pod, allocated.digest) == ("n", "p", "k7q2m4x9tb")
+    assert allocated.devices[0].instance.startswith("MIG-")
+    assert isinstance(reconfigured, ReconfiguredRecord)
+    assert reconfigured.done
+    assert set(console.lines) <= set(capfdbinary.readouterr().out.splitlines())
+    assert list((tmp_path / "spool").iterdir()) == []
 
 
 def test_slots_wait_for_the_register_where_vc_scheduler_looks() -> None:

@@ -39,7 +39,6 @@ def admission(*, most: int = 8) -> AdmissionApp:
         view=lambda _: AdmissionView(context=around),
         journal=Silence(),
         metrics=WebhookMetrics(version="0"),
-        version="0",
     )
     return AdmissionApp(reviewer, rest, most=most)
 

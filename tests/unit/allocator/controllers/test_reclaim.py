@@ -23,6 +23,7 @@ from tests.builders.gpunodes import NOON, Json, entry, gpu_node, patched
 from tests.builders.model import gpu, mig_grant, node
 from tests.builders.summaries import replace_pods
 from tests.fakes.api_client import FakeApiClient
+from tests.harness.records import KeptRecords, writer
 
 ENTRY = entry("a", mig_grant("1g.5gb", 0, gpu="GPU-n0-0"))
 NODE = node("n0", gpu(mode=Mode.MIG))
@@ -75,6 +76,7 @@ def sweep(
     known: Mapping[str, PodSummary] | None,
     wall: datetime = NOON + UNBOUND_AGE,
     times: int = 1,
+    records: KeptRecords | None = None,
 ) -> Api:
     clock = Clock(monotonic=lambda: 5.0, wall=lambda: wall, random=lambda: 0)
     pods = Pods()
@@ -83,6 +85,7 @@ def sweep(
         pods=pods,
         ledgers=lambda: {"n0": parse_ledger(api.stored)},
         agents_serve=lambda: True,
+        write_record=writer(KeptRecords() if records is None else records).write,
         clock=clock,
     )
     if known is not None:
@@ -93,16 +96,43 @@ def sweep(
 
 
 @pytest.mark.parametrize(
-    ("pod", "left"),
+    ("pod", "left", "why"),
     [
-        pytest.param(WAITING, 0, id="unbound"),
-        pytest.param(None, 0, id="gone"),
-        pytest.param(BOUND, 1, id="bound-since"),
+        pytest.param(WAITING, 0, ["unbound"], id="unbound"),
+        pytest.param(None, 0, ["over"], id="gone"),
+        pytest.param({"metadata": {"uid": "b"}}, 0, ["over"], id="another-of-its-name"),
+        pytest.param(BOUND | {"status": {"phase": "Failed"}}, 0, ["over"], id="ended"),
+        pytest.param(WAITING | {"spec": {"nodeName": "n1"}}, 0, ["elsewhere"], id="elsewhere"),
+        pytest.param(BOUND, 1, [], id="bound-since"),
     ],
 )
-def test_what_the_api_server_says_decides(pod: Json | None, left: int) -> None:
-    """The cache says unbound; the pod as it is now decides."""
-    assert sweep(Api(pod), known={"a": UNBOUND}).left == left
+def test_what_the_api_server_says_decides(pod: Json | None, left: int, why: list[str]) -> None:
+    """The cache says unbound; the pod as it is now decides, and the record says so."""
+    records = KeptRecords()
+
+    assert sweep(Api(pod), known={"a": UNBOUND}, records=records).left == left
+    assert [record["why"] for record in records.of("released")] == why
+
+
+def test_a_record_says_what_was_released() -> None:
+    """Whose it was, since when, and what of which GPU."""
+    records = KeptRecords()
+
+    sweep(Api(WAITING), known={"a": UNBOUND}, records=records)
+
+    (record,) = records
+    assert (record["pod_uid"], record["node"]) == ("a", "n0")
+    assert record["since"] == ENTRY.since.isoformat(timespec="milliseconds")
+    assert record["containers"][0]["devices"][0]["profile"] == "1g.5gb"
+
+
+def test_a_removal_that_failed_is_not_recorded() -> None:
+    """The entry is still there."""
+    records = KeptRecords()
+
+    sweep(Api(WAITING, moves=True), known={"a": UNBOUND}, records=records)
+
+    assert records == []
 
 
 def test_the_ledger_is_read_before_the_pod() -> None:

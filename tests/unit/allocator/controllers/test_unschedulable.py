@@ -127,6 +127,23 @@ def test_amounts_are_told_once() -> None:
     assert scene.events[0].regarding.uid == "u"
 
 
+def test_another_reason_is_recorded_and_other_numbers_are_not() -> None:
+    """That it began to wait once for each pod, whichever replica was asked."""
+    scene, other = (Scene(index=index_of(FULL)) for _ in range(2))
+    other.look_after("full")
+
+    scene.look_after("full")
+    scene.index = index_of(node("full", gpu(T4, grants=[soft_grant(10, 90)])))
+    for cores in (50, 60):
+        scene.look_after("full", request=pod(ask(3000, cores=cores)))
+
+    begun, changed = scene.records.of("waiting")
+    assert [begun["state"], changed["state"]] == ["begun", "changed"]
+    assert [begun["reason"], changed["reason"]] == ["GpuMemoryShort", "GpuCoresShort"]
+    assert "the closest has 360 free" in begun["text"]
+    assert (begun["pod_uid"], begun["id"]) == ("u", other.records[0]["id"])
+
+
 def test_nothing_is_told_where_nothing_is_known() -> None:
     """Nodes without inventory have no numbers."""
     scene = Scene()

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from agent.deviceplugin.shares import shares_of
 from agent.node.pods import parse_pod
+from allocator.audit.record_source import RecordStamp
 from allocator.catalog.keys import PRIORITY_KEY
 from allocator.config.settings import NodeAgent, Settings
 from allocator.model.decision import Reason
@@ -99,7 +100,7 @@ def test_a_priority_that_is_none_is_refused(text: str) -> None:
 def test_the_record_says_who_goes_first() -> None:
     """So that it can be found out later who held back whom."""
     review = Request(uid="r", object=typed(received(pod(annotations=HIGH))))
-    when = DecisionContext(at="", seconds=0.0, version="0", snapshot="1", settings="")
+    when = DecisionContext(stamp=RecordStamp("0" * 32, ""), seconds=0.0, settings="")
 
     found = record(review, decided(pod(annotations=HIGH), ALLOWED), when)
 

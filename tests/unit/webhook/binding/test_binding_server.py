@@ -2,8 +2,6 @@
 
 import asyncio
 import copy
-from collections.abc import Mapping
-from typing import Any
 
 import pytest
 
@@ -17,6 +15,7 @@ from tests.builders.gpunodes import Json, gpu_node
 from tests.builders.model import nodes_of, snapshot
 from tests.builders.pods import MEMORY, NUMBER, admitted, container, pod, received
 from tests.fakes.ledger_server import LedgerServer
+from tests.harness.records import KeptRecords
 from webhook.admission.context import AdmissionContext
 from webhook.binding.binding_server import BindingHandler, LateError
 
@@ -53,7 +52,7 @@ def bind(
 def test_binds_are_recorded() -> None:
     """Each bind of a pod that asks leaves one line, promised or refused; a dry run leaves none."""
     server = api()
-    lines: list[Mapping[str, Any]] = []
+    lines = KeptRecords()
     binder = BindingHandler(
         calls=server,
         context_of=lambda _: AROUND,
@@ -69,12 +68,12 @@ def test_binds_are_recorded() -> None:
     asyncio.run(one_by_one())
 
     promised, refused = lines
-    assert (promised["decision"], promised["mode"], promised["ledger"]) == (
+    assert (promised["outcome"], promised["mode"], promised["ledger"]) == (
         "promised",
         "hami-core",
         "uid-n0/7",
     )
-    assert (refused["decision"], refused["code"]) == ("refused", 404)
+    assert (refused["outcome"], refused["code"]) == ("refused", 404)
 
 
 def named(name: str) -> bytes:
@@ -249,7 +248,7 @@ def test_the_weights_of_a_choice_are_recorded() -> None:
         name="p",
         uid="uid-p",
     )
-    lines: list[Mapping[str, Any]] = []
+    lines = KeptRecords()
     binder = BindingHandler(
         calls=server,
         context_of=lambda _: around,

@@ -19,6 +19,7 @@ from tests.builders.bindings import answered, binding, review, stored
 from tests.builders.gpunodes import NOON, Json, entry, gpu_node
 from tests.builders.model import nodes_of, soft_grant
 from tests.fakes.ledger_server import LedgerServer
+from tests.harness.records import KeptRecords
 from tests.unit.webhook.binding.test_binding_server import AROUND, ASKING, api
 from webhook.binding.binding_server import BindingHandler, LateError
 
@@ -38,12 +39,19 @@ def forged(server: LedgerServer) -> LedgerServer:
     return with_entries(server, n1=first, n2=second)
 
 
-def bind(server: LedgerServer, *, dry: bool = False, patience: float = 5) -> Json:
+def bind(
+    server: LedgerServer,
+    *,
+    dry: bool = False,
+    patience: float = 5,
+    records: KeptRecords | None = None,
+) -> Json:
     """Let a replica that knows of the entries on n1 and n2 review a bind of ``p`` to n0."""
     binder = BindingHandler(
         calls=server,
         context_of=lambda _: AROUND,
         nodes_with_entry=lambda _: frozenset({"n1", "n2"}),
+        remember=(KeptRecords() if records is None else records).remember,
         clock=Clock(random=lambda: 0),
         patience=patience,
     )
@@ -59,10 +67,11 @@ def uids_elsewhere(server: LedgerServer) -> dict[str, list[str]]:
 
 def test_the_oldest_makes_place() -> None:
     """Two forged entries do not keep a pod from a third node, and it has two of them afterwards."""
-    server = forged(api())
+    server, records = forged(api()), KeptRecords()
 
-    assert bind(server)["allowed"]
+    assert bind(server, records=records)["allowed"]
     assert uids_elsewhere(server) == {"n1": [], "n2": ["uid-p"]}
+    assert [(r["node"], r["why"]) for r in records.of("released")] == [("n1", "replaced")]
     assert server.uids == ["uid-p"]
 
 

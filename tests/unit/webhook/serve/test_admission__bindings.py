@@ -36,9 +36,7 @@ def posted(body: bytes, *, slow: float = 0) -> tuple[int, dict[bytes, bytes], by
         nodes_with_entry=lambda _: frozenset(),
         patience=0.05,
     )
-    reviewer = PodHandler(
-        view=lambda _: VIEW, journal=Notes(), metrics=WebhookMetrics(version="0"), version="0"
-    )
+    reviewer = PodHandler(view=lambda _: VIEW, journal=Notes(), metrics=WebhookMetrics(version="0"))
     scope = {"type": "http", "method": "POST", "path": "/mutate/bindings", "headers": []}
     asyncio.run(AdmissionApp(reviewer, rest, binder=binder)(scope, receive, send))
     return sent[0]["status"], dict(sent[0]["headers"]), sent[1]["body"]

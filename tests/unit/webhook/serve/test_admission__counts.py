@@ -33,7 +33,6 @@ def counted(*passes: tuple[str, Json]) -> list[str]:
         view=lambda _: AdmissionView(context=CONTEXT),
         journal=Notes(),
         metrics=metrics,
-        version="0",
     )
     for name, found in passes:
         getattr(handler, name)(review(copy.deepcopy(found)))

@@ -1,13 +1,16 @@
-"""The certificate by which schedulers are known follows the newest authority, and nothing else."""
+"""A caller's certificate follows the newest authority, and a server's the one that signs."""
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 import pytest
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from certs.check import Expected, check_pair
-from certs.client_controller import ClientController
+from certs.issue import service_names
+from certs.leaf_controller import KEPT_POLL, ClientLeaf, LeafController, ServerLeaf
 from certs.pem import Pair, certificates, certificates_pem
 from certs.rotation_controller import SecretChange, StoredSecret, new_key_material
 from certs.rotation_policy import AddNextCA, DropOldCA, RenewLeaf, Step, SwitchLeaf
@@ -23,10 +26,15 @@ from certs.secret_codec import (
 from kube.errors import ConflictError
 from tests.fakes.certificates import LIFETIMES, POLICY, START, FakeSecrets, Time
 
+CLIENT = ClientLeaf("vgpu-extender-client")
+SERVER = ServerLeaf(service_names("vgpu-console", "vgpu-system"))
+
 
 @dataclass(slots=True)
 class Kept:
-    """Our Secret in a state of its rotation, and the client's beside it."""
+    """Our Secret in a state of its rotation, and the one of a leaf beside it."""
+
+    leaf: ClientLeaf | ServerLeaf = CLIENT
 
     state: SecretState = field(default_factory=SecretState)
     source: FakeSecrets = field(default_factory=FakeSecrets)
@@ -43,14 +51,18 @@ class Kept:
         self.look()
         return self
 
-    def look(self) -> None:
-        controller = ClientController(
+    @property
+    def controller(self) -> LeafController:
+        return LeafController(
             source=self.source,
             target=self.target,
+            leaf=self.leaf,
             lifetimes=LIFETIMES,
             clock=self.time.clock,
         )
-        asyncio.run(controller.sweep())
+
+    def look(self) -> bool:
+        return asyncio.run(self.controller.sweep())
 
     @property
     def pair(self) -> Pair:
@@ -151,19 +163,119 @@ def test_of_two_writers_one_gives_way() -> None:
     """The certificate that was written first stays."""
     kept = Kept().after(AddNextCA(), SwitchLeaf())
     kept.target.held, kept.target.writes = None, 0
-    one, other = (
-        ClientController(
-            source=kept.source, target=kept.target, lifetimes=LIFETIMES, clock=kept.time.clock
-        )
-        for _ in range(2)
-    )
+    one, other = kept.controller, kept.controller
 
-    async def scenario() -> list[BaseException | None]:
+    async def scenario() -> list[bool | BaseException]:
         return list(await asyncio.gather(one.sweep(), other.sweep(), return_exceptions=True))
 
     first, second = asyncio.run(scenario())
 
-    assert first is None
+    assert first is False
     assert isinstance(second, ConflictError)
     assert kept.target.writes == 1
     assert kept.is_signed_by_newest()
+
+
+def test_a_caller_is_known_by_its_name_and_serves_nobody() -> None:
+    """As a server's certificate makes nobody known."""
+    (client,) = certificates(Kept().after(AddNextCA(), SwitchLeaf()).pair.certificate)
+    (server,) = certificates(Kept(SERVER).after(AddNextCA(), SwitchLeaf()).pair.certificate)
+
+    assert client.subject.rfc4514_string() == "CN=vgpu-extender-client"
+    assert usages(client) == [ExtendedKeyUsageOID.CLIENT_AUTH]
+    assert usages(server) == [ExtendedKeyUsageOID.SERVER_AUTH]
+
+
+def usages(certificate: x509.Certificate) -> list[x509.ObjectIdentifier]:
+    return list(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
+
+
+def test_a_server_has_the_names_of_its_service() -> None:
+    """And the bundle, by which it knows its callers."""
+    kept = Kept(SERVER).after(AddNextCA(), SwitchLeaf())
+
+    expected = Expected(
+        now=kept.time.wall,
+        trusted=kept.state.bundle,
+        names=service_names("vgpu-console", "vgpu-system"),
+    )
+    assert check_pair(kept.pair, expected) == ()
+    assert kept.target.held is not None
+    assert kept.target.held.data[BUNDLE] == certificates_pem(*kept.state.bundle)
+
+
+def test_a_server_changes_with_the_authority_that_signs() -> None:
+    """Not before, because callers may not know the new one; the bundle does change before."""
+    kept = Kept(SERVER).after(AddNextCA(), SwitchLeaf())
+    old = kept.pair
+
+    published = kept.after(AddNextCA()).pair
+    bundle = kept.target.held.data[BUNDLE] if kept.target.held else b""
+    switched = kept.after(SwitchLeaf()).pair
+    dropped = kept.after(DropOldCA()).pair
+
+    assert published == old != switched == dropped
+    assert bundle.count(b"BEGIN") == 2
+    assert kept.is_signed_by_newest()
+
+
+def test_a_server_is_renewed_before_it_ends() -> None:
+    """When a third of its life is left."""
+    kept = Kept(SERVER).after(AddNextCA(), SwitchLeaf())
+    first = kept.pair
+    changes = 0
+    for _ in range(40):
+        kept.time.seconds += 10
+        kept.look()
+        changes += kept.pair != first
+
+        assert check_pair(kept.pair, Expected(now=kept.time.wall)) == ()
+
+    assert changes == 40 - 19  # it lives for 300 s
+
+
+def test_a_server_is_not_renewed_for_nothing() -> None:
+    """A certificate cannot outlive its authority."""
+    kept = Kept(SERVER).after(AddNextCA(), SwitchLeaf())
+    kept.time.seconds = LIFETIMES.ca.total_seconds() - 50
+    kept.look()
+    last, writes = kept.pair, kept.target.writes
+    kept.time.seconds += 20
+    kept.look()
+
+    assert (kept.pair, kept.target.writes) == (last, writes)
+
+
+def test_a_server_of_other_names_is_replaced() -> None:
+    """The namespace of an installation may change, and with it the Service's name."""
+    kept = Kept(SERVER).after(AddNextCA(), SwitchLeaf())
+    before = kept.pair
+    kept.leaf = ServerLeaf(service_names("vgpu-console", "elsewhere"))
+
+    assert [kept.look(), kept.look()] == [False, True]
+    assert kept.pair != before
+
+
+def test_what_is_kept_is_looked_at_less_often() -> None:
+    """What is missing, and an authority that is not there yet, every few seconds."""
+    kept, slept = Kept(), list[float]()
+    kept.after()
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 1:
+            kept.state = apply_step(
+                kept.state, AddNextCA(), POLICY, material=new_key_material(START)
+            )
+            data, _ = encode_secret(kept.state)
+            held = {key: text for key, text in data.items() if text is not None}
+            kept.source.held = StoredSecret(version="s", data=held, annotations={})
+        if len(slept) == 4:
+            raise asyncio.CancelledError
+
+    controller = replace(kept.controller, clock=replace(kept.time.clock, sleep=sleep))
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(controller.run())
+
+    poll = LIFETIMES.poll.total_seconds()
+    assert slept == [poll, poll, KEPT_POLL, KEPT_POLL]

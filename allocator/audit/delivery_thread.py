@@ -1,0 +1,290 @@
+"""Delivery: takes lines of records, and sends them to the console from a thread of its own.
+
+Whoever writes never waits: lines go into a bounded queue in memory. Twice a second, or when there
+are enough, the thread moves them to the outbox, and sends from there. They leave it when the
+console has acknowledged them, so what a killed program had moved to the spool is sent by the next.
+The console may get a record twice, and knows it by its id.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import structlog
+
+from allocator.audit.delivery_client import Acknowledged, Answer, NotDelivered, TooLarge
+from allocator.audit.outbox_files import Outbox, Parcel
+from kube.clock import SYSTEM, Clock
+
+QUEUE_LIMIT: Final = 16 * 1024 * 1024  # bytes of lines that wait for the thread
+MOST_RECORDS: Final = 500  # of one call
+MOST_BYTES: Final = 1024 * 1024  # of one call, unless a single record is larger
+LARGEST_RECORD: Final = 1024 * 1024  # bytes
+BATCH_SECONDS: Final = 0.5  # for which lines are gathered
+FIRST_PAUSE: Final = 2.0  # seconds; half of it is fixed, so at least one passes
+LONGEST_PAUSE: Final = 30.0  # seconds
+REJECTION_LOG_INTERVAL: Final = 60.0  # seconds
+LAST_SECONDS: Final = 2.0  # for sending what is left when the program ends
+_SHORTEST_PAUSE: Final = 1.0  # seconds, whatever the console asks for
+log = structlog.get_logger(__name__)
+
+
+class RecordsClient(Protocol):
+    """Sends lines of records; :class:`allocator.audit.delivery_client.ConsoleClient` does."""
+
+    async def post(self, lines: bytes, *, records: int) -> Answer:
+        """Send *lines*, which are that many *records*; raises nothing."""
+
+
+class DeliveryCounters(Protocol):
+    """Counts records for metrics, from any thread."""
+
+    def count_dropped(self, records: int) -> None:
+        """Count records that had to be given up."""
+
+    def count_delivered(self, records: int) -> None:
+        """Count records that the console acknowledged."""
+
+    def count_rejected(self, records: int) -> None:
+        """Count records that the console did not accept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliverySettings:
+    """Bounds and times, in one place so that tests can shorten them."""
+
+    queue_limit: int = QUEUE_LIMIT  # bytes
+    batch_seconds: float = BATCH_SECONDS
+    first_pause: float = FIRST_PAUSE  # seconds
+    longest_pause: float = LONGEST_PAUSE  # seconds
+    last_seconds: float = LAST_SECONDS
+    clock: Clock = SYSTEM
+
+
+@dataclass(slots=True)
+class _Queue:
+    """Lines that wait for the thread; guarded by ``lock``, which nobody holds for long."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    chunks: list[bytes] = field(default_factory=list)
+    size: int = 0  # bytes
+    records: int = 0
+
+
+class AuditDelivery:
+    """A sink of JSON lines whose thread sends them to the console."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        client: AbstractAsyncContextManager[RecordsClient],
+        *,
+        counters: DeliveryCounters,
+        settings: DeliverySettings | None = None,
+    ) -> None:
+        """Do nothing yet; the thread owns *outbox* and *client* from :meth:`start` on."""
+        self._outbox = outbox
+        self._client = client
+        self._counters = counters
+        self._settings = settings or DeliverySettings()
+        self._queue = _Queue()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._arrived = asyncio.Event()  # lines in the queue
+        self._moved = asyncio.Event()  # batches in the outbox
+        self._stopping = asyncio.Event()
+        self._closed = False
+        self._failures = 0  # calls in a row
+        self._rejection_logged: float | None = None
+        self._most_records = MOST_RECORDS
+        self._thread = threading.Thread(target=self._run, name="audit-delivery", daemon=True)
+
+    @property
+    def queue_length(self) -> int:
+        """Return how many records wait, in memory or in the spool."""
+        return self._queue.records + self._outbox.records
+
+    @property
+    def spooled_bytes(self) -> int:
+        """Return how much of the disk the spool takes."""
+        return self._outbox.spooled_bytes
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def write(self, data: bytes, /) -> None:
+        """Queue *data*, whole JSON lines, or drop and count them; never waits."""
+        records = data.count(b"\n")
+        with self._queue.lock:
+            fits = self._queue.size + len(data) <= self._settings.queue_limit
+            was_empty = not self._queue.chunks
+            if fits:
+                self._queue.chunks.append(data)
+                self._queue.size += len(data)
+                self._queue.records += records
+        if not fits:
+            self._counters.count_dropped(records)
+        elif was_empty:
+            self._set(self._arrived)
+
+    def flush(self) -> None:
+        """Do nothing, because nobody waits for the console."""
+
+    def close(self) -> None:
+        """Spool what is left, try briefly to send it, and end the thread; waits some seconds."""
+        self._closed = True
+        if not self._thread.is_alive():
+            return
+        self._set(self._stopping)
+        self._set(self._arrived)
+        self._thread.join(self._settings.last_seconds + 1.0)
+
+    def _set(self, event: asyncio.Event) -> None:
+        loop = self._loop
+        if loop is not None:  # otherwise the thread looks when it begins
+            with suppress(RuntimeError):  # the thread has ended
+                loop.call_soon_threadsafe(event.set)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._deliver())
+        except Exception:
+            log.exception("delivery of audit records ended")
+
+    async def _deliver(self) -> None:
+        self._outbox.open()
+        self._loop = asyncio.get_running_loop()
+        self._arrived.set()  # lines may have come before the loop was known
+        if self._closed:
+            self._stopping.set()
+        async with self._client as client:
+            sender = asyncio.create_task(self._send_forever(client))
+            try:
+                await self._move_forever()
+            finally:
+                sender.cancel()
+                await asyncio.wait([sender])
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.last_seconds):
+                    await self._send_rest(client)
+            self._outbox.close()
+
+    async def _move_forever(self) -> None:
+        """Move lines from the queue to the outbox, until the program ends."""
+        while not self._stopping.is_set():
+            await self._arrived.wait()
+            self._arrived.clear()
+            if self._queue.size < MOST_BYTES:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._settings.batch_seconds):
+                        await self._stopping.wait()
+            self._move()
+        self._move()
+
+    def _move(self) -> None:
+        with self._queue.lock:
+            chunks, self._queue.chunks = self._queue.chunks, []
+            self._queue.size = self._queue.records = 0
+        lines = b"".join(chunks).splitlines(keepends=True)
+        fitting = [line for line in lines if len(line) <= LARGEST_RECORD]
+        if len(fitting) < len(lines):
+            self._counters.count_dropped(len(lines) - len(fitting))
+        for lines in _batches(deque(fitting)):
+            self._outbox.add(b"".join(lines), records=len(lines), durable=self._failures > 0)
+        self._moved.set()
+
+    async def _send_forever(self, client: RecordsClient) -> None:
+        while True:
+            try:
+                await self._send_once(client)
+            except Exception:
+                # Nothing that a console answers may end the delivery.
+                log.exception("delivery of audit records failed")
+                self._failures += 1
+                await self._settings.clock.sleep(self._settings.longest_pause)
+
+    async def _send_once(self, client: RecordsClient) -> None:
+        """Wait for something to send, send it, and wait as long as the answer asks for."""
+        if (parcel := self._next()) is None:
+            self._moved.clear()
+            await self._moved.wait()
+        elif (pause := await self._send(client, parcel)) > 0:
+            await self._settings.clock.sleep(pause)
+
+    async def _send_rest(self, client: RecordsClient) -> None:
+        """Send what is left, until a call fails."""
+        while (parcel := self._next()) is not None:
+            if await self._send(client, parcel) > 0:
+                return
+
+    def _next(self) -> Parcel | None:
+        return self._outbox.next(most_records=self._most_records, most_bytes=MOST_BYTES)
+
+    async def _send(self, client: RecordsClient, parcel: Parcel) -> float:
+        """Send once; return the seconds to wait before the next call."""
+        return self._settle(parcel, await client.post(parcel.data, records=parcel.records))
+
+    def _settle(self, parcel: Parcel, answer: Answer) -> float:
+        """Do what *answer* asks for; return the seconds to wait."""
+        match answer:
+            case Acknowledged():
+                self._note_success(answer)
+                self._outbox.remove(parcel.batches)
+            case TooLarge():
+                self._make_smaller(parcel)
+            case NotDelivered():
+                if answer.others_may_pass:
+                    self._outbox.defer(parcel.batches)
+                return self._note_failure(answer)
+        return 0.0
+
+    def _note_success(self, answer: Acknowledged) -> None:
+        if self._failures:
+            log.info("audit records reach the console again", waiting=self.queue_length)
+        self._failures, self._most_records = 0, MOST_RECORDS
+        self._counters.count_delivered(answer.delivered)
+        if answer.rejected:
+            self._note_rejection(answer.rejected, answer.reasons)
+
+    def _note_failure(self, answer: NotDelivered) -> float:
+        self._failures += 1
+        settings = self._settings
+        if self._failures == 1:
+            log.warning("audit records wait for the console", why=answer.why)
+        pause = settings.clock.backoff(
+            self._failures, first=settings.first_pause, most=settings.longest_pause
+        )
+        return pause if answer.pause is None else max(answer.pause, _SHORTEST_PAUSE, pause)
+
+    def _make_smaller(self, parcel: Parcel) -> None:
+        """Send fewer batches at once, or half of one; a single record is given up."""
+        if len(parcel.batches) > 1:
+            self._most_records = 1
+        elif parcel.records > 1:
+            self._outbox.split(parcel.batches[0])
+        else:
+            self._outbox.remove(parcel.batches)
+            self._note_rejection(1, (f"a record of {len(parcel.data)} bytes is too large",))
+
+    def _note_rejection(self, records: int, reasons: tuple[str, ...]) -> None:
+        """Count it, and log it now and then."""
+        self._counters.count_rejected(records)
+        now, logged = self._settings.clock.monotonic(), self._rejection_logged
+        if logged is None or now - logged >= REJECTION_LOG_INTERVAL:
+            self._rejection_logged = now
+            log.warning("console rejects records", records=records, why=reasons)
+
+
+def _batches(lines: deque[bytes]) -> Iterator[list[bytes]]:
+    """Yield *lines* in groups within the bounds of one call."""
+    while lines:
+        group = [lines.popleft()]
+        size = len(group[0])
+        while lines and len(group) < MOST_RECORDS and size + len(lines[0]) <= MOST_BYTES:
+            size += len(lines[0])
+            group.append(lines.popleft())
+        yield group

@@ -1,0 +1,176 @@
+"""The outbox: batches of records that the console has not acknowledged, in their order.
+
+Each is in the spool if that can be written, otherwise in memory. Both are bounded, and the oldest
+go first.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+import structlog
+
+from allocator.audit.spool_files import Segment, Spool
+
+MEMORY_LIMIT: Final = 8 * 1024 * 1024  # bytes of batches that are not in the spool
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Lines of records; ``segment`` is where they are stored, or they are in ``data``."""
+
+    records: int
+    segment: Segment | None = None
+    data: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """Batches that are sent together, and their lines."""
+
+    batches: tuple[Batch, ...]
+    data: bytes
+
+    @property
+    def records(self) -> int:
+        """Return how many lines there are."""
+        return sum(batch.records for batch in self.batches)
+
+
+class Outbox:
+    """Batches that wait. Only one thread uses it, but its figures may be read by any."""
+
+    def __init__(
+        self,
+        spool: Spool | None,
+        *,
+        count_lost: Callable[[int], object],
+        memory_limit: int = MEMORY_LIMIT,
+    ) -> None:
+        """Keep batches in *spool*, or in memory where it is ``None`` or fails."""
+        self._spool = spool
+        self._count_lost = count_lost
+        self._memory_limit = memory_limit
+        self._batches: deque[Batch] = deque()
+        self._in_memory = 0  # bytes
+        self._trouble = ""  # why the spool could not be written, as logged
+        self.spooled_bytes = 0
+        self.records = 0
+
+    def open(self) -> None:
+        """Take over what an earlier run left in the spool."""
+        if self._spool is None:
+            return
+        try:
+            for segment in self._spool.open():
+                self._append(Batch(segment.records, segment))
+        except OSError as error:
+            self._note_trouble(error)
+        self._make_room(b"")
+
+    def add(self, data: bytes, *, records: int, durable: bool) -> None:
+        """Keep *data*, whole lines with that many *records*."""
+        self._make_room(data)
+        self._append(self._batch(data, records=records, durable=durable))
+        while self._in_memory > self._memory_limit:
+            self._lose(next(batch for batch in self._batches if batch.segment is None))
+
+    def next(self, *, most_records: int, most_bytes: int) -> Parcel | None:
+        """Return the oldest batches that can be read, at least one; damaged ones are lost."""
+        batches: list[Batch] = []
+        lines: list[bytes] = []
+        records = size = damaged = 0
+        for batch in list(islice(self._batches, most_records)):
+            if batches and records + batch.records > most_records:
+                break
+            data = self._load(batch)
+            if not data:
+                damaged += batch.records
+                self._lose(batch)
+                continue
+            if batches and size + len(data) > most_bytes:
+                break
+            records, size = records + batch.records, size + len(data)
+            batches.append(batch)
+            lines.append(data)
+        if damaged:
+            log.warning("damaged segments of audit records", records=damaged)
+        return Parcel(tuple(batches), b"".join(lines)) if batches else None
+
+    def remove(self, batches: Sequence[Batch]) -> None:
+        """Forget *batches* of which the console knows; some may have had to go already."""
+        for batch in batches:
+            if batch in self._batches:
+                self._remove(batch)
+
+    def defer(self, batches: Sequence[Batch]) -> None:
+        """Try all others before *batches*."""
+        for batch in batches:
+            if batch in self._batches:
+                self._batches.remove(batch)
+                self._batches.append(batch)
+
+    def split(self, batch: Batch) -> None:
+        """Replace *batch* by its two halves, at the head."""
+        lines = (self._load(batch) or b"").splitlines(keepends=True)
+        middle = len(lines) // 2
+        self.remove([batch])
+        for part in (lines[middle:], lines[:middle]):
+            half = self._batch(b"".join(part), records=len(part), durable=False)
+            self._append(half, first=True)
+
+    def close(self) -> None:
+        """Lose what is in no spool, because the program ends."""
+        for batch in [batch for batch in self._batches if batch.segment is None]:
+            self._lose(batch)
+
+    def _append(self, batch: Batch, *, first: bool = False) -> None:
+        (self._batches.appendleft if first else self._batches.append)(batch)
+        self.records += batch.records
+        self._in_memory += len(batch.data)
+        if batch.segment is not None:
+            self.spooled_bytes += batch.segment.size
+
+    def _remove(self, batch: Batch) -> None:
+        self._batches.remove(batch)
+        self.records -= batch.records
+        self._in_memory -= len(batch.data)
+        if batch.segment is not None and self._spool is not None:
+            self._spool.remove(batch.segment)
+            self.spooled_bytes -= batch.segment.size
+
+    def _batch(self, data: bytes, *, records: int, durable: bool) -> Batch:
+        """Return a batch of *data*, in the spool if possible."""
+        if self._spool is None or not self._spool.has_room(self.spooled_bytes, data):
+            return Batch(records, data=data)
+        try:
+            segment = self._spool.store(data, records=records, durable=durable)
+        except OSError as error:
+            self._note_trouble(error)
+            return Batch(records, data=data)
+        if self._trouble:
+            self._trouble = ""
+            log.info("spool of audit records can be written again")
+        return Batch(records, segment)
+
+    def _load(self, batch: Batch) -> bytes | None:
+        if batch.segment is None or self._spool is None:
+            return batch.data
+        return self._spool.load(batch.segment)
+
+    def _note_trouble(self, error: OSError) -> None:
+        if not self._trouble:
+            log.warning("spool of audit records cannot be written", why=str(error))
+        self._trouble = str(error)
+
+    def _make_room(self, data: bytes) -> None:
+        spool = self._spool
+        while spool and spool.has_room(0, data) and not spool.has_room(self.spooled_bytes, data):
+            self._lose(next(batch for batch in self._batches if batch.segment is not None))
+
+    def _lose(self, batch: Batch) -> None:
+        self._remove(batch)
+        self._count_lost(batch.records)

@@ -1,0 +1,116 @@
+"""RecordSource: identifiers of records, and the fields that all records of a program share."""
+
+import hashlib
+from collections.abc import Callable
+from datetime import datetime
+from itertools import count
+from typing import Any, Final
+
+from allocator.audit.record import SCHEMA, Component
+from allocator.model.value import Value
+
+ENTROPY_BITS: Final = 42  # of random bits that tell one run of a program from all others
+_VERSION_7: Final = "7"  # of a UUID: made of a time
+_VERSION_8: Final = "8"  # of a UUID: made in a way of one's own
+_VARIANT: Final = 0x8 << 60
+_COUNTED: Final = 0xFFFFF  # the part of the counter that is in the second half of a UUID
+
+
+class RecordStamp(Value, frozen=True):
+    """What a record has of its program and of the moment it is written; see ``Record``."""
+
+    id: str
+    at: str  # RFC 3339 in UTC, milliseconds
+    component: str = Component.WEBHOOK.value
+    instance: str = ""
+    version: str = ""
+    caller: tuple[str, ...] = ()  # what the caller of a review had to show
+
+
+def _nobody() -> tuple[str, ...]:
+    return ()
+
+
+class RecordSource:
+    """Stamps the records of one program.
+
+    An identifier is the time, a counter and bits that are random for each run of a program, so it
+    costs no system call and no two programs issue the same one.
+    """
+
+    def __init__(
+        self,
+        component: Component,
+        *,
+        instance: str = "",
+        version: str = "",
+        entropy: int = 0,
+        caller: Callable[[], tuple[str, ...]] = _nobody,
+    ) -> None:
+        """Stamp for *instance* of *component*, with ``ENTROPY_BITS`` random bits of *entropy*.
+
+        *caller* returns what callers of reviews have to show now.
+        """
+        self._component = component.value  # an encoder takes far longer over an enum
+        self._instance = instance
+        self._version = version
+        self._tail = _VARIANT | (entropy & (1 << ENTROPY_BITS) - 1) << 20
+        self._caller = caller
+        self._numbers = count()
+
+    def stamp(self, at: datetime) -> RecordStamp:
+        """Return the stamp of a record that is written at *at*, which has a time zone."""
+        number = next(self._numbers)
+        milliseconds = int(at.timestamp() * 1000)
+        tail = self._tail | number >> 12 & _COUNTED
+        return RecordStamp(
+            f"{milliseconds:012x}{_VERSION_7}{number & 0xFFF:03x}{tail:016x}",
+            at.isoformat(timespec="milliseconds"),
+            self._component,
+            self._instance,
+            self._version,
+            self._caller(),
+        )
+
+    def reviewed_by(self, caller: Callable[[], tuple[str, ...]]) -> "RecordSource":
+        """Return a source with the same counter, for reviews whose callers show *caller*."""
+        reviews = RecordSource(
+            Component(self._component),
+            instance=self._instance,
+            version=self._version,
+            caller=caller,
+        )
+        reviews._tail, reviews._numbers = self._tail, self._numbers
+        return reviews
+
+
+UNNAMED: Final = RecordSource(Component.WEBHOOK)
+
+
+def stamp_fields(kind: str, stamp: RecordStamp) -> dict[str, Any]:
+    """Return the fields that a record of *kind* has of its *stamp*."""
+    fields: dict[str, Any] = {
+        "kind": kind,
+        "id": stamp.id,
+        "schema": SCHEMA,
+        "at": stamp.at,
+        "component": stamp.component,
+    }
+    if stamp.instance:
+        fields["instance"] = stamp.instance
+    if stamp.version:
+        fields["version"] = stamp.version
+    if stamp.caller:
+        fields["caller"] = stamp.caller
+    return fields
+
+
+def content_id(*parts: str) -> str:
+    """Return the identifier of a record that is the same whoever writes it, and however often.
+
+    Settings and snapshots are such records: a restarted program does not store them again. It is
+    a UUID of version 8 without hyphens, made of a digest of *parts*.
+    """
+    body = "".join(f"{len(part)}:{part}" for part in parts)
+    digits = hashlib.sha256(body.encode(errors="surrogatepass")).hexdigest()
+    return f"{digits[:12]}{_VERSION_8}{digits[13:16]}8{digits[17:32]}"

@@ -1,0 +1,163 @@
+"""Records of a real webhook reach a console by certificates that the webhook issued for both."""
+
+import base64
+import json
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.builders.pods import pod
+from tests.cluster.api import ApiError, wait_for
+from tests.cluster.installation import SYSTEM, Installation, Replica, installation
+from tests.cluster.ports import free_port
+from tests.cluster.site import MANIFESTS
+from tests.fakes.pki import Authority
+from tests.fakes.records_console import RecordsConsole, listening
+
+AGENTS = "vgpu-admission-agents"
+KEYS = {"ca.crt", "tls.crt", "tls.key"}
+SERVICE = "vgpu-console.vgpu-admission-system.svc"
+
+
+@pytest.fixture(scope="module")
+def site(
+    programs: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Installation]:
+    folder = tmp_path_factory.mktemp("records")
+    with installation(programs, folder) as found:
+        manifest = MANIFESTS / "components" / "records" / "rbac.yaml"
+        kubeconfig = f"--kubeconfig={found.plane.kubeconfig}"
+        subprocess.run(
+            [programs["kubectl"], kubeconfig, "apply", f"--filename={manifest}"], check=True
+        )
+        yield found
+
+
+def secret(site: Installation, namespace: str, name: str) -> dict[str, bytes]:
+    """Return the data of a Secret, nothing where it does not exist."""
+    try:
+        found = site.api.get(f"/api/v1/namespaces/{namespace}/secrets/{name}")
+    except ApiError:
+        return {}
+    return {key: base64.b64decode(text) for key, text in (found.get("data") or {}).items()}
+
+
+def pair_file(data: Mapping[str, bytes], folder: Path) -> Path:
+    path = folder / "pair.pem"
+    path.write_bytes(data["tls.crt"] + data["tls.key"])
+    return path
+
+
+def mount(site: Installation, folder: Path, authority: Authority) -> None:
+    """Do kubelet's part. There is no DNS, so the console has another certificate here."""
+    data = secret(site, SYSTEM, "vgpu-audit-client")
+    for key in ("tls.crt", "tls.key"):
+        (folder / key).write_bytes(data[key])
+    (folder / "ca.crt").write_bytes(authority.certificate)
+    account = f"/api/v1/namespaces/{SYSTEM}/serviceaccounts/vgpu-webhook/token"
+    spec = {"spec": {"audiences": ["vgpu-console"], "expirationSeconds": 3600}}
+    token = site.api.create(account, spec).body["status"]["token"]
+    (folder / "token").write_text(token)
+
+
+def console_context(site: Installation, authority: Authority) -> ssl.SSLContext:
+    """Return the context of a console that knows senders by its own Secret."""
+    context = authority.server()
+    bundle = secret(site, SYSTEM, "vgpu-console-tls")["ca.crt"]
+    context.load_verify_locations(cadata=bundle.decode())
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def sender(site: Installation, folder: Path, port: int) -> Replica:
+    """Start a replica that sends its records, which is called from now on."""
+    folder.mkdir()
+    replica = site.add_replica(
+        f"--audit-url=https://127.0.0.1:{port}",
+        f"--audit-certificates={folder}",
+        f"--audit-token={folder / 'token'}",
+        f"--audit-spool={folder / 'spool'}",
+    )
+    replica.start()
+    site.point_at(replica.port)
+    site.wait_until_called()
+    return replica
+
+
+def written(replica: Replica) -> set[str]:
+    return {str(line["id"]) for line in replica.lines() if "kind" in line and "schema" in line}
+
+
+def test_certificates_are_issued_and_records_survive_kills(
+    site: Installation, tmp_path: Path
+) -> None:
+    """The Secrets of both namespaces come by themselves; no record is lost or stored twice."""
+    port, authority, console = free_port(), Authority("console"), RecordsConsole()
+    files = tmp_path / "audit"
+    replica = sender(site, files, port)
+    for namespace in (SYSTEM, AGENTS):
+        wait_for(lambda space=namespace: secret(site, space, "vgpu-audit-client").keys() >= KEYS)  # type: ignore[misc]
+    wait_for(lambda: secret(site, SYSTEM, "vgpu-console-tls").keys() >= KEYS)
+    namespace = site.namespace()
+    site.create(namespace, {**pod(), "metadata": {"name": "before"}})
+    wait_for(lambda: replica.metric("vgpu_audit_spooled_bytes") > 0)
+
+    mount(site, files, authority)
+    context = console_context(site, authority)
+    with listening(console, context, port):
+        wait_for(lambda: written(replica) <= console.stored.keys())
+    site.create(namespace, {**pod(), "metadata": {"name": "meanwhile"}})
+    wait_for(lambda: replica.metric("vgpu_audit_spooled_bytes") > 0)
+    time.sleep(1.5)  # more than lines are gathered for
+    before_kill = written(replica)
+    replica.process.kill()
+    replica.start()
+    with listening(console, context, port):
+        wait_for(lambda: before_kill | written(replica) <= console.stored.keys())
+        wait_for(lambda: replica.metric("vgpu_audit_queue_length") == 0)
+
+    names = {json.loads(line).get("pod") for line in console.lines}
+    assert {"before", "meanwhile"} <= names
+    assert replica.metric("vgpu_audit_dropped_total") == 0
+    assert replica.metric("vgpu_audit_rejected_total") == 0
+
+
+def test_the_console_is_believed_by_its_senders(site: Installation, tmp_path: Path) -> None:
+    """By the name of its Service, in both directions, with nothing but the Secrets."""
+    wait_for(lambda: secret(site, SYSTEM, "vgpu-console-tls").keys() >= KEYS)
+    server_data = secret(site, SYSTEM, "vgpu-console-tls")
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(pair_file(server_data, tmp_path))
+    server.load_verify_locations(cadata=server_data["ca.crt"].decode())
+    server.verify_mode = ssl.CERT_REQUIRED
+    for namespace in (SYSTEM, AGENTS):
+        data = secret(site, namespace, "vgpu-audit-client")
+        client = ssl.create_default_context(cadata=data["ca.crt"].decode())
+        client.load_cert_chain(pair_file(data, tmp_path))
+
+        peer = handshake(client, server)
+
+        assert peer["subject"] == ((("commonName", "vgpu-audit-client"),),)
+
+
+def handshake(client: ssl.SSLContext, server: ssl.SSLContext) -> Mapping[str, object]:
+    """Shake hands in memory, and return what the server learns of its caller."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    caller = client.wrap_bio(to_client, to_server, server_hostname=SERVICE)
+    answerer = server.wrap_bio(to_server, to_client, server_side=True)
+    done = set[ssl.SSLObject]()
+    for _ in range(10):
+        for side in (caller, answerer):
+            try:
+                side.do_handshake()
+                done.add(side)
+            except ssl.SSLWantReadError:
+                continue
+    assert len(done) == 2
+    peer = answerer.getpeercert()
+    assert peer is not None
+    return dict(peer)

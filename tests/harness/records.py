@@ -1,0 +1,73 @@
+"""Reads records as strictly as nothing else does: a field that the schema lacks is an error."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+import orjson
+
+from allocator.audit.lines import line_of
+from allocator.audit.record import AnyRecord, Component, parse_record
+from allocator.audit.record_source import RecordSource
+from allocator.audit.record_writer import RecordWriter
+from tests.builders.gpunodes import NOON
+
+
+class UnknownFieldError(AssertionError):
+    """A record has what the schema does not know."""
+
+
+def strict_record(line: bytes | str) -> AnyRecord:
+    """Return the record of *line*; raises where a field is unknown, or null."""
+    record = parse_record(line)
+    wrong = list(_wrong_fields(orjson.loads(line), record, ""))
+    if wrong:
+        raise UnknownFieldError(f"{type(record).__name__}: {', '.join(wrong)}")
+    return record
+
+
+def _wrong_fields(raw: object, value: object, place: str) -> Iterator[str]:
+    if isinstance(value, msgspec.Struct) and isinstance(raw, dict):
+        tag = type(value).__struct_config__.tag_field
+        for key, item in raw.items():
+            if key == tag:
+                continue
+            if key not in value.__struct_encode_fields__ or item is None:
+                yield f"{place}{key}"
+            else:
+                yield from _wrong_fields(item, getattr(value, key), f"{place}{key}.")
+    elif isinstance(value, tuple | list) and isinstance(raw, list):
+        for position, (one, other) in enumerate(zip(raw, value, strict=True)):
+            yield from _wrong_fields(one, other, f"{place}{position}.")
+
+
+class KeptRecords(list[Mapping[str, Any]]):
+    """Keeps records as they were handed over, and checks that each can be written and read."""
+
+    def remember(self, record: Mapping[str, Any], /) -> None:
+        line = line_of(record)
+        assert line is not None, record
+        strict_record(line)
+        super().append(record)
+
+    append = remember
+
+    def of(self, kind: str) -> list[Mapping[str, Any]]:
+        return [record for record in self if record["kind"] == kind]
+
+
+def writer(kept: KeptRecords) -> RecordWriter:
+    """Return what writes the records of a webhook to *kept*, at noon."""
+    return RecordWriter(sink=kept, source=RecordSource(Component.WEBHOOK), now=lambda: NOON)
+
+
+class CheckingSink:
+    """Forgets records, but for those that the schema does not know: they end the program."""
+
+    def write(self, data: bytes, /) -> None:
+        assert data.endswith(b"\n")
+        for line in data.splitlines():
+            strict_record(line)
+
+    def flush(self) -> None:
+        """Do nothing."""

@@ -1,0 +1,102 @@
+"""The audit log: a record costs its caller no waiting, and one bad sink keeps nothing back."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from allocator.audit.audit_log import AuditLog, Sink, SwitchedSink
+from allocator.audit.record import SettingsRecord
+from tests.harness.records import strict_record
+
+RECORD: Mapping[str, Any] = {
+    "kind": "settings",
+    "id": "0" * 32,
+    "at": "2026-05-04T12:00:00.000+00:00",
+    "component": "webhook",
+    "configmap": "c",
+    "content_digest": "d",
+    "text": "fleet: open\n",
+}
+
+
+class Lines:
+    def __init__(self) -> None:
+        self.data = b""
+        self.flushed = 0
+
+    def write(self, data: bytes, /) -> None:
+        self.data += data
+
+    def flush(self) -> None:
+        self.flushed += 1
+
+
+class FullDisk(Lines):
+    def write(self, _data: bytes, /) -> None:
+        raise OSError(28, "No space left on device")
+
+
+def written(*sinks: Sink, records: int = 1) -> int:
+    """Write to *sinks* and return how many records were dropped."""
+    dropped: list[None] = []
+
+    async def write() -> None:
+        journal = AuditLog(sinks, dropped=lambda: dropped.append(None))
+        for _ in range(records):
+            journal.remember(RECORD)
+        task = asyncio.create_task(journal.run())
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(write())
+    return len(dropped)
+
+
+def test_each_sink_gets_whole_lines() -> None:
+    """In the order of the records, also those that are pending when the program ends."""
+    one, other = Lines(), Lines()
+
+    assert written(one, other, records=3) == 0
+    assert one.data == other.data
+    assert [type(strict_record(line)) for line in one.data.splitlines()] == [SettingsRecord] * 3
+    assert one.flushed == 1
+
+
+def test_a_sink_that_fails_keeps_nothing_from_the_others() -> None:
+    """Standard output may be closed, or a disk full."""
+    lines = Lines()
+
+    assert written(FullDisk(), lines) == 0
+    assert lines.data.count(b"\n") == 1
+
+
+def test_what_finds_the_queue_full_is_dropped_and_counted() -> None:
+    """A slow reader costs records, never the memory of the program."""
+    lines = Lines()
+
+    assert written(lines, records=4100) == 4
+    assert lines.data.count(b"\n") == 4096
+
+
+def test_what_cannot_be_written_is_dropped_and_counted() -> None:
+    """Settings that are too large are not cut, and nobody who asked notices."""
+    dropped: list[None] = []
+    journal = AuditLog((), dropped=lambda: dropped.append(None))
+
+    journal.remember({**RECORD, "text": "x" * 2**21})
+
+    assert len(dropped) == 1
+
+
+def test_a_sink_can_be_switched_while_it_is_in_use() -> None:
+    """By a setting."""
+    lines, enabled = Lines(), [False]
+    sink = SwitchedSink(sink=lines, enabled=lambda: enabled[-1])
+
+    sink.write(b"{}\n")
+    enabled.append(True)
+    sink.write(b"[]\n")
+    sink.flush()
+
+    assert (lines.data, lines.flushed) == (b"[]\n", 1)

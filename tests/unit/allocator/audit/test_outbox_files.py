@@ -1,0 +1,191 @@
+"""Batches wait in order, within bounds, and every record that had to go is counted."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from allocator.audit.outbox_files import Batch, Outbox, Parcel
+from allocator.audit.spool_files import Spool
+
+
+class Waiting:
+    """An outbox on a spool of a few blocks, and how many records it lost."""
+
+    def __init__(self, folder: Path | None, *, blocks: int = 100, memory: int = 1000) -> None:
+        self.lost = 0
+        spool = None if folder is None else Spool(folder, limit=blocks * 4096)
+        self.outbox = Outbox(spool, count_lost=self.count, memory_limit=memory)
+        self.outbox.open()
+
+    def count(self, records: int) -> None:
+        self.lost += records
+
+    def add(self, *lines: str) -> None:
+        data = "".join(f"{line}\n" for line in lines).encode()
+        self.outbox.add(data, records=len(lines), durable=False)
+
+    def next(self, *, most: int = 500, size: int = 10_000) -> Parcel | None:
+        return self.outbox.next(most_records=most, most_bytes=size)
+
+    def taken(self, *, most: int = 500) -> list[str]:
+        """Take everything out, in order."""
+        lines: list[str] = []
+        while parcel := self.next(most=most):
+            lines += parcel.data.decode().split()
+            self.outbox.remove(parcel.batches)
+        return lines
+
+
+def batch_in(parcel: Parcel | None) -> Batch:
+    assert parcel is not None
+    (batch,) = parcel.batches
+    return batch
+
+
+@pytest.fixture(params=["spool", "memory"])
+def waiting(request: pytest.FixtureRequest, tmp_path: Path) -> Waiting:
+    return Waiting(tmp_path / "spool" if request.param == "spool" else None)
+
+
+def test_batches_leave_in_order_and_only_when_removed(waiting: Waiting) -> None:
+    """What was not acknowledged is there again."""
+    waiting.add("a", "b")
+    waiting.add("c")
+
+    assert waiting.next() == waiting.next()
+    assert waiting.outbox.records == 3
+    assert waiting.taken() == ["a", "b", "c"]
+    assert (waiting.outbox.records, waiting.outbox.spooled_bytes, waiting.lost) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(("bounds", "count"), [((500, 10_000), 9), ((4, 10_000), 4), ((500, 6), 3)])
+def test_small_batches_are_sent_together(
+    waiting: Waiting, bounds: tuple[int, int], count: int
+) -> None:
+    """As many as one call may carry, and at least one."""
+    for number in range(9):
+        waiting.add(str(number))
+
+    parcel = waiting.next(most=bounds[0], size=bounds[1])
+
+    assert parcel is not None
+    assert parcel.records == count
+    assert parcel.data.count(b"\n") == count
+
+
+def test_what_a_killed_program_spooled_is_there_again(tmp_path: Path) -> None:
+    """Without what was acknowledged."""
+    killed = Waiting(tmp_path)
+    killed.add("a")
+    killed.add("b")
+    killed.add("c")
+    killed.outbox.remove([batch_in(killed.next(most=1))])
+
+    assert Waiting(tmp_path).taken() == ["b", "c"]
+
+
+def test_a_full_spool_gives_up_the_oldest(tmp_path: Path) -> None:
+    """And counts their records, also where the next run has less room."""
+    waiting = Waiting(tmp_path, blocks=3)
+    for number in range(5):
+        waiting.add(str(number), f"{number}'")
+
+    assert waiting.lost == 4
+    smaller = Waiting(tmp_path, blocks=2)
+    assert smaller.lost == 2
+    assert smaller.taken() == ["3", "3'", "4", "4'"]
+
+
+def test_full_memory_gives_up_the_oldest() -> None:
+    """And counts their records."""
+    waiting = Waiting(None, memory=6)
+    for number in range(5):
+        waiting.add(str(number))
+
+    assert waiting.lost == 2
+    assert waiting.taken() == ["2", "3", "4"]
+
+
+def test_a_spool_that_cannot_be_written_is_replaced_by_memory(tmp_path: Path) -> None:
+    """In order, and the spool is used again once it can be."""
+    folder = tmp_path / "spool"
+    waiting = Waiting(folder)
+    waiting.add("a")
+    shutil.rmtree(folder)
+    waiting.add("b")
+    spooled = waiting.outbox.spooled_bytes
+    folder.mkdir()
+    waiting.add("c")
+
+    assert (spooled, waiting.outbox.spooled_bytes) == (4096, 8192)
+    assert waiting.taken() == ["b", "c"]
+    assert waiting.lost == 1  # of the segment that was removed with its folder
+
+
+def test_a_spool_without_room_for_a_batch_is_replaced_by_memory(tmp_path: Path) -> None:
+    """The bound of the disk holds whatever is written."""
+    waiting = Waiting(tmp_path, blocks=1)
+    waiting.add("x" * 900, "y" * 90)
+    waiting.add("z" * 5000)
+
+    assert waiting.outbox.spooled_bytes <= 4096
+
+
+def test_damaged_segments_are_skipped_and_counted(tmp_path: Path) -> None:
+    """The others are sent."""
+    waiting = Waiting(tmp_path)
+    for lines in (("a", "b"), ("c",), ("d",)):
+        waiting.add(*lines)
+    first, *_, last = sorted(tmp_path.iterdir())
+    first.write_bytes(first.read_bytes()[:-1])
+    last.write_bytes(b"")
+
+    assert waiting.taken() == ["c"]
+    assert waiting.lost == 3
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_deferred_batch_is_sent_last(waiting: Waiting) -> None:
+    """The fault may lie in it."""
+    for line in "abc":
+        waiting.add(line)
+    waiting.outbox.defer([batch_in(waiting.next(most=1))])
+
+    assert waiting.taken(most=1) == ["b", "c", "a"]
+
+
+def test_halves_of_a_batch_take_its_place(waiting: Waiting) -> None:
+    """With the first half first."""
+    waiting.add("a", "b", "c")
+    waiting.add("d")
+    waiting.outbox.split(batch_in(waiting.next(most=3)))
+
+    assert waiting.outbox.records == 4
+    assert batch_in(waiting.next(most=1)).records == 1
+    assert waiting.taken() == ["a", "b", "c", "d"]
+
+
+def test_what_had_to_go_meanwhile_can_be_removed_again(tmp_path: Path) -> None:
+    """A batch is given up while a call with it is under way."""
+    waiting = Waiting(tmp_path, blocks=1)
+    waiting.add("a")
+    sent = waiting.next()
+    waiting.add("b")
+    assert sent is not None
+    waiting.outbox.remove(sent.batches)
+    waiting.outbox.defer(sent.batches)
+
+    assert waiting.lost == 1
+    assert waiting.taken() == ["b"]
+
+
+def test_at_the_end_of_the_program_memory_is_lost_and_counted(tmp_path: Path) -> None:
+    """The spool stays for the next one."""
+    waiting = Waiting(tmp_path, blocks=1)
+    waiting.add("a")
+    waiting.add("b" * 5000, "c")  # larger than the spool
+    waiting.outbox.close()
+
+    assert (waiting.lost, waiting.outbox.records) == (2, 1)
+    assert Waiting(tmp_path).taken() == ["a"]

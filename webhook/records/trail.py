@@ -1,0 +1,50 @@
+"""AuditTrail: with what the parts of the webhook write their records."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from allocator.audit.record import Component
+from allocator.audit.record_source import RecordSource
+from allocator.audit.record_writer import RecordSink, RecordWriter
+from allocator.replay.snapshot_records import SnapshotRecords
+from webhook.admission.context import AdmissionContext
+from webhook.binding.audit_record import BindRecords
+from webhook.binding.binding_annotations import Commit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditTrail:
+    """One source of identifiers, one sink, and the snapshots that were written there."""
+
+    sink: RecordSink
+    source: RecordSource
+    writer: RecordWriter
+    snapshots: SnapshotRecords
+
+    def fleet_digest(self, context: AdmissionContext) -> str:
+        """Return the digest of the kinds of GPU that admission decides on."""
+        return self.snapshots.fleet(context.snapshot, context.vocabularies)
+
+    def node_digest(self, commit: Commit) -> str:
+        """Return the digest of the boards and GPUs that *commit* was decided on."""
+        return self.snapshots.node(commit.node, commit.vocabularies, commit.geometries)
+
+    def bind_records(
+        self, settings_digest: Callable[[], str], caller: Callable[[], tuple[str, ...]]
+    ) -> BindRecords:
+        """Return what makes the records of binds, whose callers had to show *caller*."""
+        return BindRecords(
+            source=self.source.reviewed_by(caller),
+            settings_digest=settings_digest,
+            snapshot_digest=self.node_digest,
+        )
+
+
+def audit_trail(
+    sink: RecordSink, *, instance: str, version: str, entropy: int, now: Callable[[], datetime]
+) -> AuditTrail:
+    """Return the trail of *instance*; *entropy* is random, and *now* returns the time in UTC."""
+    source = RecordSource(Component.WEBHOOK, instance=instance, version=version, entropy=entropy)
+    writer = RecordWriter(sink=sink, source=source, now=now)
+    return AuditTrail(sink=sink, source=source, writer=writer, snapshots=SnapshotRecords(writer))
