@@ -64,8 +64,6 @@ async def run(options: ConsoleOptions, store: RecordStore) -> None:
     with closing(store), closing(StoreThread(store)) as writer:
         async with Client(options.access) as client, background() as start:
             parts = ConsoleParts(client, options, store=store, writer=writer)
-            parts.start(start)
-            parts.start_certificates(start)
             async with (
                 serve(parts.status(stop.is_set), options.health, limits=STATUS_LIMITS) as health,
                 serve(
@@ -83,6 +81,8 @@ async def run(options: ConsoleOptions, store: RecordStore) -> None:
                     limits=PAGES_LIMITS,
                 ) as pages,
             ):
+                parts.start(start)
+                parts.start_certificates(start)
                 log.info("serving", pages=pages, records=records, health=health, version=version())
                 await stop.wait()
                 log.info("draining", seconds=options.drain)
