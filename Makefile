@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-SOURCES := agent allocator webhook console certs kube manifests tests benchmarks compiled.py vgpu.py
+SOURCES := agent allocator webhook console certs kube demo manifests tests benchmarks compiled.py vgpu.py
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-fast test-compiled test-library test-patient test-node test-install test-cluster test-model test-gpu gpu-bundle check format proto lock clean

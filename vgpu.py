@@ -17,7 +17,7 @@ PROGRAMS: Final[Mapping[str, str]] = MappingProxyType(
         "agent": _NODE,
         "certs": _CONTROL_PLANE,
         "console": "console.serve.cli",
-        "demo": _CONTROL_PLANE,
+        "demo": "demo.demo_cli",
         "doctor": _NODE,
         "extender": _CONTROL_PLANE,
         "plan": _CONTROL_PLANE,

@@ -15,9 +15,8 @@ from agent.monitor.violation import LocalPod, ObservedUse, Violation
 from agent.serve.node_events import without_numbers
 from agent.share import Owner, Share
 from allocator.audit.record_source import content_id
-from allocator.model.allocation import ContainerGrants
 from allocator.model.untrusted import LONGEST_NAME, escaped, inert
-from allocator.replay.decision_fields import given_fields
+from allocator.replay.decision_fields import device_fields
 from kube.clock import SYSTEM, Clock
 
 LONGEST_TEXT: Final = 1024  # characters
@@ -56,8 +55,7 @@ class NodeRecords:
     def write_allocation(self, slot: str, share: Share, edits: ContainerEdits) -> None:
         """Write once what a container received; *slot* is the first of its slots."""
         owner = share.owner
-        (given,) = given_fields([ContainerGrants(name=owner.container, grants=share.grants)])
-        devices = given["devices"]
+        devices = [device_fields(grant) for grant in share.grants]
         for grant, device, shown in zip(share.grants, devices, edits.shown, strict=False):
             if grant.placed is not None:
                 device["instance"] = escaped(shown)
@@ -68,7 +66,7 @@ class NodeRecords:
         uid, since = self._refused_since.pop(slot, ("", 0.0))
         waited = round(self._clock.monotonic() - since, 3) if uid == owner.uid else None
         fields = {
-            "container": given["name"],
+            "container": escaped(owner.container),
             "devices": devices,
             "waited_seconds": waited,
         }

@@ -68,7 +68,7 @@ class _Counts(msgspec.Struct):
     rejected: list[_RejectedLine] = []
 
 
-class ConsoleClient:
+class DeliveryClient:
     """Calls one console; an async context manager that owns the connections."""
 
     def __init__(self, access: Access, *, timeout: float = TIMEOUT) -> None:

@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 
 
 class RecordsClient(Protocol):
-    """Sends lines of records; :class:`allocator.audit.delivery_client.ConsoleClient` does."""
+    """Sends lines of records; :class:`allocator.audit.delivery_client.DeliveryClient` does."""
 
     async def post(self, lines: bytes, *, records: int) -> Answer:
         """Send *lines*, which are that many *records*; raises nothing."""

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from allocator.audit.delivery_client import ConsoleClient
+from allocator.audit.delivery_client import DeliveryClient
 from allocator.audit.delivery_metrics import DeliveryMetrics
 from allocator.audit.delivery_thread import AuditDelivery
 from allocator.audit.outbox_files import Outbox
@@ -101,7 +101,7 @@ async def audit_delivery(
     )
     spool = None if options.spool is None else Spool(options.spool)
     delivery = AuditDelivery(
-        Outbox(spool, count_lost=metrics.count_dropped), ConsoleClient(access), counters=metrics
+        Outbox(spool, count_lost=metrics.count_dropped), DeliveryClient(access), counters=metrics
     )
     metrics.follow(delivery)
     delivery.start()

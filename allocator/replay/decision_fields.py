@@ -44,7 +44,7 @@ def given_fields(containers: Iterable[ContainerGrants]) -> list[dict[str, Any]]:
     return [
         {
             "name": escaped(one.name, LONGEST_NAME),
-            "devices": [_device_fields(grant) for grant in one.grants],
+            "devices": [device_fields(grant) for grant in one.grants],
         }
         for one in containers
     ]
@@ -65,7 +65,8 @@ def released_fields(node: str, entry: Entry, why: str) -> dict[str, Any]:
     }
 
 
-def _device_fields(grant: Grant) -> dict[str, Any]:
+def device_fields(grant: Grant) -> dict[str, Any]:
+    """Return *grant* as one of the ``devices`` of a record."""
     placed = grant.placed
     fields: dict[str, Any] = {
         "gpu": escaped(grant.gpu),

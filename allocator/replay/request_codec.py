@@ -35,6 +35,8 @@ LONGEST_REQUEST: Final = 4096  # characters of all texts of one request
 _Text = Annotated[str, msgspec.Meta(max_length=LONGEST_REQUEST)]
 _Texts = Annotated[tuple[_Text, ...], msgspec.Meta(max_length=LONGEST_REQUEST)]
 _Amount = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=64)]  # devices of one container
+_Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
 _NO_FILTERS: Final = Filters()
 
 
@@ -56,10 +58,10 @@ class _RecordedContainer(msgspec.Struct, frozen=True, array_like=True):
     name: _Text
     index: _Amount
     stage: Stage
-    count: _Amount
+    count: _Count
     memory: _Amount | None = None
-    percent: _Amount | None = None
-    cores: _Amount = 0
+    percent: _Percent | None = None
+    cores: _Percent = 0
 
 
 class _RecordedFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

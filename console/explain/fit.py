@@ -11,7 +11,7 @@ from allocator.model.gpu import Snapshot
 from allocator.model.request import PodRequest
 from allocator.placement.mode import choose_mode
 from allocator.report import feasibility_text
-from allocator.report.copies import Copies
+from allocator.report.copies import ONE_POD, Copies
 from allocator.report.feasibility import (
     Feasibility,
     FeasibilityVerdict,
@@ -112,6 +112,38 @@ def fit_of(
 
     *left* is what other pods of the same object leave of it.
     """
+    copies = Copies(wanted=manifest_pod.wanted, needed=manifest_pod.needed)
+    found = fit_of_request(request, site, policy=policy, left=left, copies=copies)
+    return Fit(
+        manifest_pod=manifest_pod,
+        verdict=found.outlook.verdict,
+        request=found.request,
+        choice=found.choice,
+        findings=found.findings,
+        warnings=tuple(map(str, () if found.choice is None else found.choice.warnings)),
+        outlook=found.outlook,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestFit:
+    """What would become of a request that is made now; ``findings`` say why it is refused."""
+
+    request: PodRequest
+    choice: ModeChoice | None = None
+    findings: tuple[Finding, ...] = ()
+    outlook: Feasibility
+
+
+def fit_of_request(
+    request: PodRequest,
+    site: ClusterView,
+    *,
+    policy: NamespacePolicy = ANY_MODE,
+    left: Snapshot | None = None,
+    copies: Copies = ONE_POD,
+) -> RequestFit:
+    """Choose the mode as at CREATE, then search among what is free now, or *left*."""
     snapshot = site.snapshot()
     outcome = choose_mode(request, snapshot, settings=site.configuration.settings, namespace=policy)
     decision = outcome.decision
@@ -123,16 +155,9 @@ def fit_of(
         mode=choice.mode if choice is not None and final else None,
         policy=site.configuration.policy_for(policy),
     )
-    copies = Copies(wanted=manifest_pod.wanted, needed=manifest_pod.needed)
     feasibility = outlook(outcome.request, search, refused=bool(findings), copies=copies)
-    return Fit(
-        manifest_pod=manifest_pod,
-        verdict=feasibility.verdict,
-        request=outcome.request,
-        choice=choice,
-        findings=findings,
-        warnings=tuple(map(str, () if choice is None else choice.warnings)),
-        outlook=feasibility,
+    return RequestFit(
+        request=outcome.request, choice=choice, findings=findings, outlook=feasibility
     )
 
 

@@ -127,7 +127,7 @@ def why(facts: PodFacts) -> PodWhy:
     pod_why = replace(pod_why, request=bind_request, marks=marks, admitted=admitted)
     if site.blind:
         return pod_why
-    snapshot = _snapshot_without(pod, site)
+    snapshot = snapshot_without(pod.metadata.uid, site)
     settings = site.configuration.settings
     weak = isolation_finding(facts.namespace, bind_request, admitted.mode)
     mode_now = (
@@ -167,9 +167,8 @@ def _held_entries(pod: PodView, site: ClusterView, names: Vocabulary) -> Iterato
                 yield HeldEntry(node=name, entry=entry, devices=devices)
 
 
-def _snapshot_without(pod: PodView, site: ClusterView) -> Snapshot:
-    """Return the cluster with what *pod* itself holds counted as free."""
-    uid = pod.metadata.uid
+def snapshot_without(uid: str, site: ClusterView) -> Snapshot:
+    """Return the cluster with what the pod *uid* itself holds counted as free."""
     ledgers = {
         name: replace(ledger, node=node_for(ledger, uid)) if ledger.entry(uid) else ledger
         for name, ledger in site.ledgers.items()

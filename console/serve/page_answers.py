@@ -1,7 +1,7 @@
 """Answers from the store: what each page asks of it, off the event loop."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from http import HTTPStatus
 from typing import Final
@@ -20,13 +20,14 @@ from console.pages.audit.namespaces import NamespaceUsage, namespaces_page
 from console.pages.audit.overview import HOURS, OverviewFacts, overview_page
 from console.pages.audit.reasons import reasons_page
 from console.pages.audit.records import record_search, records_page
+from console.pages.audit.replay_block import replay_block
 from console.pages.audit.search import PERIODS, decision_search
 from console.pages.audit.settings import settings_page
 from console.pages.audit.waiting import waiting_page
 from console.pages.fleet import usage
 from console.pages.fleet.fit import decided_request
 from console.pages.fleet.nodes import hidden_nodes
-from console.pages.fleet.usage import IdleSlice, Series
+from console.pages.fleet.usage import IdleSlice, UsageSeries
 from console.pages.parts.blocks import PageBlock, PageNote, PageQuestion, PageView
 from console.pages.parts.cell import stamp
 from console.pages.parts.visible import visible_pods, visible_site, visible_why
@@ -38,7 +39,8 @@ from console.records.query import (
     RecordFilter,
     Scope,
 )
-from console.records.rows import DecisionRow
+from console.records.rows import DecisionRow, StoredRecord
+from console.replay.life import ReplayedLife, ReplaySource, replayed_life
 from console.serve.page_services import PageServices
 
 Answer = Callable[[PageServices, PageQuestion, Request], Awaitable[PageView]]
@@ -100,8 +102,15 @@ async def decision(services: PageServices, question: PageQuestion, request: Requ
     today = None
     if row.state in _UNSERVED and (site := services.cluster()) is not None:
         today = await asyncio.to_thread(_fit_today, row, site)
-    limited = not scope.cluster
-    facts = DecisionFacts(row=row, life=life, why=pod_why, today=today, limited=limited)
+    replayed = await asyncio.to_thread(_replayed, services, question, life)
+    facts = DecisionFacts(
+        row=row,
+        life=life,
+        why=pod_why,
+        today=today,
+        limited=not scope.cluster,
+        replay=replay_block(replayed),
+    )
     return decision_page(question, facts)
 
 
@@ -109,6 +118,18 @@ def _fit_today(row: DecisionRow, site: ClusterView) -> Fit | None:
     """Return what the request of a decision would get now; ``None`` where it asks for no GPU."""
     request = decided_request(row)
     return None if request is None else fit_of(request, imagined_pod(row.namespace), site)
+
+
+def _replayed(
+    services: PageServices, question: PageQuestion, life: Sequence[StoredRecord]
+) -> ReplayedLife:
+    """Decide again about a pod; on the cluster of today only for who may see its nodes."""
+    store = services.store
+    source = ReplaySource(
+        settings=store.settings, snapshot=store.snapshot, version=services.version
+    )
+    site = services.cluster() if question.viewer.scope.cluster else None
+    return replayed_life(life, source, site=site)
 
 
 def _pod_why(services: PageServices, question: PageQuestion, uid: str) -> PodWhy | None:
@@ -206,7 +227,7 @@ def _running(services: PageServices, scope: Scope, idle: IdleSlice) -> DecisionR
     return rows[0] if rows and rows[0].pod == idle.pod else None
 
 
-async def ask(services: PageServices, question: str) -> tuple[Series, ...] | None:
+async def ask(services: PageServices, question: str) -> tuple[UsageSeries, ...] | None:
     """Return the answer of Prometheus; ``None`` where there is none, or it does not answer."""
     if services.query is None:
         return None

@@ -11,7 +11,7 @@ import pytest
 from tests.contracts import does_io
 
 ROOT = Path(__file__).parents[2]
-OURS = ("agent", "allocator", "webhook", "console", "certs", "kube", "manifests")
+OURS = ("agent", "allocator", "webhook", "console", "certs", "kube", "demo", "manifests")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 [CONTRACT] = [c for c in PROJECT["tool"]["importlinter"]["contracts"] if c["type"] == "pure"]
 

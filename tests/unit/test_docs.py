@@ -37,7 +37,17 @@ from webhook.serve.metrics import WebhookMetrics
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted(DOCS.glob("*.md"))]
-PACKAGES = ("agent", "allocator", "benchmarks", "certs", "console", "kube", "manifests", "webhook")
+PACKAGES = (
+    "agent",
+    "allocator",
+    "benchmarks",
+    "certs",
+    "console",
+    "demo",
+    "kube",
+    "manifests",
+    "webhook",
+)
 CITED = re.compile(r"[\w./-]+\.md\b")
 
 

@@ -1,4 +1,4 @@
-"""The control plane's commands: admission, the extender, planning, the demo, certificates."""
+"""The control plane's commands: admission, the extender, planning, certificates."""
 
 import asyncio
 import sys
@@ -32,7 +32,6 @@ from kube.client import Client
 from kube.config import Access
 from kube.errors import KubeError
 from webhook.plan import plan_cli
-from webhook.serve import demo as demonstration
 from webhook.serve import extender as beside
 from webhook.serve import webhook as app
 from webhook.serve.admission import MOST
@@ -190,35 +189,6 @@ def plan(files: tuple[str, ...], fleet: str, settings: str | None, output: str) 
         files=files, fleet=fleet, settings=settings, output=plan_cli.PlanOutput(output)
     )
     sys.exit(plan_cli.answer(question, Streams.standard()))
-
-
-@click.command("demo")
-@click.argument("files", nargs=-1)
-@click.option("--fleet", help="fleet file with the GPUs; the sample fleet if not given")
-@click.option("--listen", type=ADDRESS, default="127.0.0.1:0", show_default=True)
-@click.option(
-    "--stay/--once",
-    default=None,
-    help="keep serving, or exit after the pods; by default keep serving on a terminal",
-)
-def demo(files: tuple[str, ...], fleet: str | None, listen: HostPort, *, stay: bool | None) -> None:
-    """Start the webhook on loopback, send it FILES or the samples, and show its answers."""
-    if stay is None:
-        stay = sys.stdin.isatty() and sys.stdout.isatty()
-    options = demonstration.DemoOptions(
-        files=files, fleet=fleet, listen=_at(listen), stay=stay, again=_invocation()
-    )
-    sys.exit(run_to_end(demonstration.run(options, Streams.standard())))
-
-
-def _invocation() -> str:
-    """Return how this program was called: by its own name, or as a module of an interpreter."""
-    called = Path(sys.argv[0])
-    if called.suffix != ".py":
-        return called.name
-    python = Path(sys.executable)
-    near = python.is_relative_to(Path.cwd())
-    return f"{python.relative_to(Path.cwd()) if near else python} -m vgpu"
 
 
 @click.group("certs")

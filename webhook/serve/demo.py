@@ -1,26 +1,30 @@
 """The demo command: the real webhook on loopback over a fleet file, and pods sent through it."""
 
 import asyncio
+import secrets
 import signal
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from importlib import resources
 from importlib.resources.abc import Traversable
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, TextIO
 
+from allocator.audit.record_source import ENTROPY_BITS
 from allocator.audit.record_writer import RecordSink
 from allocator.catalog.boards import bare_name
 from allocator.cli.files import Streams, UnusableError, display_name, pods_of, read
 from allocator.cli.http_server import Listen
 from allocator.cli.terminal import show
+from allocator.cluster.configmaps import text_digest
 from allocator.config.fleet_file import MAX_FLEET
 from allocator.config.manifest import ManifestPod
-from allocator.config.settings import FleetScope, Settings
+from allocator.config.settings import settings_of
 from allocator.model.gpu import Snapshot
 from allocator.model.untrusted import inert_lines
 from allocator.report.terminal_lines import Line, TextSpan, Tone, counted, row
@@ -33,13 +37,16 @@ from webhook.plan.hook_client import HookError, ask_hook, review, session, with_
 from webhook.plan.plan import plan
 from webhook.plan.plan_cli import ERROR, surroundings
 from webhook.plan.plan_text import lines
+from webhook.records.trail import audit_trail
 from webhook.review.pod_schema import Pod
 from webhook.serve.admission import AdmissionApp, AdmissionView, PodHandler
 from webhook.serve.http import routes, serve_app
 from webhook.serve.metrics import WebhookMetrics
 
 PATH: Final = "/mutate/pods"
-SETTINGS: Final = Settings(fleet=FleetScope.CLOSED)
+SETTINGS_TEXT: Final = "fleet: closed\n"
+SETTINGS: Final = settings_of(SETTINGS_TEXT)
+INSTANCE: Final = "vgpu-admission-demo"
 SAMPLES: Final[Traversable] = resources.files("webhook") / "samples"
 DRAIN: Final = 1  # seconds that open requests get at the end
 
@@ -67,29 +74,53 @@ class SamplePod:
     made: ManifestPod[Pod]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoCompanion:
+    """What runs beside a webhook that stays up.
+
+    ``address`` is what is shown of it, a label and a text, and ``sink`` takes all records too.
+    """
+
+    address: tuple[str, str]
+    sink: RecordSink
+
+
+Companion = Callable[[AdmissionContext], AbstractAsyncContextManager[DemoCompanion]]
+
+
 class DecisionPrinter:
     """A journal that shows each decision in a line, once the demo's own pods are through."""
 
-    def __init__(self, output: TextIO) -> None:
-        """Show nothing yet."""
+    def __init__(self, output: TextIO, also: RecordSink | None = None) -> None:
+        """Show nothing yet; *also* takes all records."""
         self._output = output
+        self._also = also
         self.awake = False
 
     def remember(self, record: Mapping[str, Any], /) -> None:
         """Show what was decided about a pod that somebody else sent."""
-        if self.awake:
+        if self._also is not None:
+            self._also.remember(record)
+        if self.awake and record["kind"] == "admission":
             why = [record.get("rule", ""), *(one["text"] for one in record.get("findings", ()))]
             whose = f"{record['namespace']}/{record['pod'] or record['generate_name']}"
             text = "; ".join(filter(None, [f"{whose} {record['outcome']}", *why]))
             show(row("received", text), self._output)
 
 
-async def run(options: DemoOptions, streams: Streams) -> int:
-    """Serve, send, show; return the exit code."""
+async def run(options: DemoOptions, streams: Streams, beside: Companion | None = None) -> int:
+    """Serve, send, show; return the exit code.
+
+    *beside* makes what runs beside a webhook that stays up, from what its decisions rest on.
+    """
     try:
         context = _context(options.fleet, streams)
         samples = list(_samples(options.files, streams))
-        await _show(options, samples, context, streams=streams)
+        async with AsyncExitStack() as stack:
+            companion = None
+            if options.stay and beside is not None:
+                companion = await stack.enter_async_context(beside(context))
+            await _show(options, samples, context, output=streams.output, companion=companion)
     except (UnusableError, HookError) as error:
         streams.errors.write(f"error: {inert_lines(str(error))}\n")
         return ERROR
@@ -121,11 +152,12 @@ async def _show(
     samples: Sequence[SamplePod],
     context: AdmissionContext,
     *,
-    streams: Streams,
+    output: TextIO,
+    companion: DemoCompanion | None,
 ) -> None:
-    listen, output = options.listen, streams.output
+    listen = options.listen
     authority, live = _certificates(listen)
-    onlooker = DecisionPrinter(output)
+    onlooker = DecisionPrinter(output, None if companion is None else companion.sink)
     app = _application(context, onlooker, live)
     async with AsyncExitStack() as stack:
         server = serve_app(app, listen, context=live.context, drain=DRAIN, at_once=app.at_once)
@@ -137,7 +169,7 @@ async def _show(
             raise UnusableError(f"{where}: {why}; accepted: a free local address") from error
         host = f"[{listen.host}]" if ":" in listen.host else listen.host
         url = f"https://{host}:{port}{PATH}"
-        show(_intro_lines(url, context.snapshot), output)
+        show(_intro_lines(url, context.snapshot, companion), output)
         async with session(authority) as calls:
             for sample in samples:
                 answer = with_user_message(
@@ -166,20 +198,32 @@ def _certificates(listen: Listen) -> tuple[bytes, ServingPair]:
 
 def _application(context: AdmissionContext, journal: RecordSink, live: ServingPair) -> AdmissionApp:
     metrics = WebhookMetrics(version=version())
+    digest = text_digest(SETTINGS_TEXT)
+    trail = audit_trail(
+        journal,
+        instance=INSTANCE,
+        version=version(),
+        entropy=secrets.randbits(ENTROPY_BITS),
+        now=lambda: datetime.now(UTC),
+    )
     reviewer = PodHandler(
-        view=lambda _: AdmissionView(context=context),
+        view=lambda _: AdmissionView(context=context, settings_digest=digest, age=0.0),
         journal=journal,
         metrics=metrics,
+        source=trail.source,
+        snapshot_digest=trail.fleet_digest,
     )
     return AdmissionApp(reviewer, routes(metrics, lambda: live.ready))
 
 
-def _intro_lines(url: str, snapshot: Snapshot) -> Iterator[Line]:
+def _intro_lines(url: str, snapshot: Snapshot, companion: DemoCompanion | None) -> Iterator[Line]:
     gpus = [gpu for node in snapshot.nodes.values() for gpu in node.gpus]
     busy = sum(bool(gpu.grants) for gpu in gpus)
     kinds = Counter(f"{bare_name(gpu.model)} {gpu.mode}" for gpu in gpus)
     by_kind = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
     yield from row("webhook", url)
+    if companion is not None:
+        yield from row(*companion.address, Tone.STRONG)
     yield from row(
         "fleet",
         f"{counted(len(snapshot.nodes), 'node')}, {counted(len(gpus), 'GPU')}, {busy} in use",

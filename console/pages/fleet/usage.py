@@ -28,7 +28,7 @@ _DAY_MINUTES: Final = 24 * 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
+class UsageSeries:
     """One series of an answer: its labels, and its values by Unix time."""
 
     labels: Mapping[str, str]
@@ -70,7 +70,7 @@ def idle_since(scope: Scope) -> str:
     return f"topk(100, time() - {last} > {IDLE_HOURS * 3600})"
 
 
-def series_of(answer: object) -> tuple[Series, ...]:
+def series_of(answer: object) -> tuple[UsageSeries, ...]:
     """Read an answer of Prometheus' HTTP API, or its data; what is malformed is left out."""
     data = answer.get("data", answer) if isinstance(answer, Mapping) else answer
     found = data.get("result") if isinstance(data, Mapping) else data
@@ -79,7 +79,7 @@ def series_of(answer: object) -> tuple[Series, ...]:
     return tuple(_series(found[:MOST_SERIES]))
 
 
-def _series(found: Sequence[object]) -> Iterator[Series]:
+def _series(found: Sequence[object]) -> Iterator[UsageSeries]:
     for one in found:
         if not isinstance(one, Mapping):
             continue
@@ -88,7 +88,7 @@ def _series(found: Sequence[object]) -> Iterator[Series]:
         if isinstance(labels, Mapping) and isinstance(values, list):
             points = tuple(_points(values[: 2 * POINTS]))
             texts = {str(key): str(value) for key, value in labels.items()}
-            yield Series(labels=texts, points=points)
+            yield UsageSeries(labels=texts, points=points)
 
 
 def _points(values: Sequence[object]) -> Iterator[tuple[float, float]]:
@@ -102,7 +102,7 @@ def _points(values: Sequence[object]) -> Iterator[tuple[float, float]]:
             yield pair
 
 
-def amounts_by_namespace(series: Sequence[Series]) -> dict[str, int]:
+def amounts_by_namespace(series: Sequence[UsageSeries]) -> dict[str, int]:
     """Return MiB by namespace."""
     return {
         one.labels.get("namespace", ""): int(one.points[-1][1] / _MIB)
@@ -111,7 +111,7 @@ def amounts_by_namespace(series: Sequence[Series]) -> dict[str, int]:
     }
 
 
-def idle_slices(series: Sequence[Series]) -> tuple[IdleSlice, ...]:
+def idle_slices(series: Sequence[UsageSeries]) -> tuple[IdleSlice, ...]:
     """Return the containers of an answer to :func:`idle_since`, the longest idle first."""
     slices = (
         IdleSlice(
@@ -127,7 +127,7 @@ def idle_slices(series: Sequence[Series]) -> tuple[IdleSlice, ...]:
 
 
 def usage_blocks(
-    used: Sequence[Series], promised: Sequence[Series], now: datetime
+    used: Sequence[UsageSeries], promised: Sequence[UsageSeries], now: datetime
 ) -> Iterator[PageChart | PageTable]:
     """Yield a chart of used and promised memory over the last day, and the same as a table."""
     lines = {

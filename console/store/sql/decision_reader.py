@@ -5,12 +5,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from console.records.cursor import opened_cursor, sealed_cursor
 from console.records.decision_row import RowContext, decision_row, digest_of
 from console.records.fold import SubjectKey
 from console.records.query import LARGEST_PAGE, DecisionFilter, PageRequest, Scope
 from console.records.rows import DecisionRow, RowPage
 from console.records.state import DecisionState, Subject
+from console.store.cursor import opened_cursor, sealed_cursor
 from console.store.sql.conditions import Conditions, decision_conditions
 from console.store.sql.database import Row, Transaction, marks
 from console.store.sql.decision_rows import state_of
@@ -77,7 +77,7 @@ class DecisionReader:
     def _has_few(self, column: str, number: int) -> bool:
         sql = (
             f"SELECT count(*) FROM (SELECT 1 FROM decision INDEXED BY decision_{column}"
-            f" WHERE listed = 1 AND {column} = ? AND {column} > 0 LIMIT ?) AS few"
+            f" WHERE listed = 1 AND {column} = ? AND {column} > 0 LIMIT ?) AS some"
         )
         [[count]] = self._transaction.rows(sql, (number, _RARE))
         return bool(count < _RARE)
@@ -86,7 +86,7 @@ class DecisionReader:
         condition, values = found.texts[column]
         sql = (
             f"SELECT count(*) FROM (SELECT 1 FROM decision INDEXED BY decision_{column}"
-            f" WHERE {condition} LIMIT ?) AS few"
+            f" WHERE {condition} LIMIT ?) AS some"
         )
         [[count]] = self._transaction.rows(sql, (*values, _RARE))
         return bool(count < _RARE)
@@ -95,8 +95,10 @@ class DecisionReader:
         found: dict[int, Row] = {}
         for start in range(0, len(numbers), _CHUNK):
             part = numbers[start : start + _CHUNK]
-            names = "id, requester, source, key, active, body"
-            sql = f"SELECT {names} FROM decision WHERE id IN ({marks(len(part))})"
+            sql = (
+                "SELECT id, requester, source, key, active, body FROM decision"
+                f" WHERE id IN ({marks(len(part))})"
+            )
             found.update((row[0], row) for row in self._transaction.rows(sql, part))
         texts = self._terms.texts(
             self._transaction, {n for row in found.values() for n in (row[1], row[2])}

@@ -13,7 +13,6 @@ from allocator.audit.record import (
     WorkloadRecord,
 )
 from console.records.body import RecordColumns, unpacked_body
-from console.records.cursor import Place, opened_cursor, sealed_cursor
 from console.records.fold import SubjectKey, parse_key
 from console.records.limits import term
 from console.records.packing import BadBodyError
@@ -21,6 +20,7 @@ from console.records.query import LARGEST_PAGE, PageRequest, RecordFilter, Scope
 from console.records.rows import DecisionRow, RowPage, StoredRecord
 from console.records.state import Subject
 from console.records.times import milliseconds, rfc3339
+from console.store.cursor import Place, opened_cursor, sealed_cursor
 from console.store.sql.conditions import Conditions, record_conditions
 from console.store.sql.database import Row, Transaction, marks
 from console.store.sql.terms import Terms

@@ -8,7 +8,6 @@ from itertools import islice
 from typing import Final
 
 from allocator.audit.record import SettingsRecord, SnapshotRecord
-from console.records.cursor import KEY_BYTES, Place
 from console.records.limits import record_defect
 from console.records.query import DecisionFilter, PageRequest, RecordFilter, Scope
 from console.records.rows import (
@@ -19,6 +18,7 @@ from console.records.rows import (
     StoreFigures,
     UsageRow,
 )
+from console.store.cursor import KEY_BYTES, Place
 from console.store.sql.appending import SETTINGS_CONTENT, SNAPSHOT_CONTENT, Appending
 from console.store.sql.database import Database, Transaction
 from console.store.sql.decision_reader import DecisionReader

@@ -13,7 +13,7 @@ from allocator.audit.delivery_client import (
     LONGEST_PAUSE,
     Acknowledged,
     Answer,
-    ConsoleClient,
+    DeliveryClient,
     NotDelivered,
     TooLarge,
 )
@@ -35,7 +35,7 @@ class Desk:
     def post(self, *, host: str = "127.0.0.1", seconds: float = 5) -> Answer:
         async def call() -> Answer:
             access = self.files.access(f"https://{host}:{self.port}")
-            async with ConsoleClient(access, timeout=seconds) as client:
+            async with DeliveryClient(access, timeout=seconds) as client:
                 return await client.post(LINES, records=2)
 
         return asyncio.run(call())
@@ -254,7 +254,7 @@ def test_a_new_token_and_certificate_are_used_after_a_refusal(desk: Desk) -> Non
     """The console may have refused the old ones."""
 
     async def scenario() -> list[Answer]:
-        async with ConsoleClient(desk.files.access(f"https://127.0.0.1:{desk.port}")) as client:
+        async with DeliveryClient(desk.files.access(f"https://127.0.0.1:{desk.port}")) as client:
             answers = [await client.post(LINES, records=2)]
             desk.answer(response("401 Unauthorized"))
             desk.files.write(AUTHORITY, b"token-2")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from allocator.audit.delivery_client import ConsoleClient
+from allocator.audit.delivery_client import DeliveryClient
 from allocator.audit.delivery_metrics import DeliveryMetrics
 from allocator.audit.delivery_thread import AuditDelivery, DeliverySettings
 from allocator.audit.outbox_files import Outbox
@@ -34,7 +34,7 @@ class Sending:
     def __init__(self, port: int, files: SenderFiles, spool: Path) -> None:
         self.registry = CollectorRegistry()
         metrics = DeliveryMetrics(self.registry)
-        client = ConsoleClient(files.access(f"https://127.0.0.1:{port}"), timeout=2)
+        client = DeliveryClient(files.access(f"https://127.0.0.1:{port}"), timeout=2)
         outbox = Outbox(Spool(spool), count_lost=metrics.count_dropped)
         self.delivery = AuditDelivery(outbox, client, counters=metrics, settings=QUICK)
         metrics.follow(self.delivery)
