@@ -15,6 +15,8 @@ from starlette.routing import Route
 
 from console.access.attempts import TooManyAttemptsError
 from console.access.reviews_client import ReviewsUnavailableError
+from console.history import use
+from console.history.prometheus_client import PrometheusError
 from console.records import parameters
 from console.records.parameters import ParameterError
 from console.records.query import BadCursorError, Scope
@@ -66,6 +68,7 @@ def api_routes(services: PageServices) -> list[Route]:
         route("/records", data.records),
         route("/usage", data.usage),
         route("/overview", data.overview),
+        route("/use", data.use),
     ]
 
 
@@ -156,6 +159,25 @@ class _Data:
         period = parameters.period(request.query_params.multi_items(), "since")
         since = period.since or self._since(OVERVIEW_PERIOD)
         return await self._read(lambda store: store.overview(scope, since))
+
+    async def use(self, request: Request, scope: Scope) -> object:
+        within = scope.within(parameters.namespace(request.query_params.multi_items()))
+        query = self._services.query
+        if query is None:
+            text = "this console was given no Prometheus (--prometheus), so use is not known"
+            raise AnswerError(HTTPStatus.NOT_IMPLEMENTED, text)
+        of_gpus = use.gpu_question(within)
+        try:
+            containers = await query(use.container_question(within))
+            gpus = None if of_gpus is None else await query(of_gpus)
+        except PrometheusError as error:
+            log.warning("Prometheus not asked", why=str(error))
+            raise AnswerError(HTTPStatus.BAD_GATEWAY, "Prometheus does not answer") from error
+        now = self._services.now().timestamp()
+        return use.UseAnswer(
+            containers=use.containers_in_use(containers, within, now),
+            gpus=use.gpus_in_use(gpus, within),
+        )
 
 
 def _is_name(text: str) -> bool:

@@ -22,6 +22,7 @@ from certs.pem import certificates as certificates_in
 from console.access.proxy import GROUP_HEADER, USER_HEADER, ProxyRules
 from console.access.rights_client import PeopleShown
 from console.access.session import SessionKeyError, parse_keys
+from console.history.prometheus_client import PrometheusTarget
 from console.serve import console as program
 from console.serve.options import AccessOptions, ConsoleOptions
 from console.serve.protection import names_loopback
@@ -110,6 +111,15 @@ AGENTS_NAMESPACE = f"{SYSTEM_NAMESPACE.removesuffix('-system')}-agents"
     help="between groups in one header; by default each header is one group",
 )
 @click.option(
+    "--prometheus",
+    metavar="URL",
+    help="address of a Prometheus that scrapes the agents; asked for what is used",
+)
+@click.option(
+    "--prometheus-token", type=_FILE, help="file with a token for it; only with https; reread"
+)
+@click.option("--prometheus-ca", type=_FILE, help="CA certificates that it is verified by")
+@click.option(
     "--insecure-read-all",
     "read_all",
     is_flag=True,
@@ -142,6 +152,9 @@ def console(
     proxy_user_header: str,
     proxy_group_header: str,
     proxy_group_separator: str,
+    prometheus: str | None,
+    prometheus_token: Path | None,
+    prometheus_ca: Path | None,
     read_all: bool,  # noqa: FBT001 -- click's
     agents: str,
     drain: int,
@@ -167,6 +180,7 @@ def console(
         viewers = replace(viewers, proxy=rules)
     if fault := _fault(viewers, listen, proxy_names):
         raise click.UsageError(fault)
+    asked = _prometheus(prometheus, prometheus_token, prometheus_ca)
     log_lines()
     options = ConsoleOptions(
         access=access(kubeconfig, context),
@@ -179,6 +193,7 @@ def console(
         store=store,
         retention=Retention(age=timedelta(days=keep_days), size=keep_mib * 1024**2),
         viewers=viewers,
+        prometheus=asked,
         drain=drain,
     )
     try:
@@ -186,6 +201,18 @@ def console(
     except StoreError as error:
         raise click.ClickException(str(error)) from error
     run_to_end(program.run(options, opened))
+
+
+def _prometheus(url: str | None, token: Path | None, ca: Path | None) -> PrometheusTarget | None:
+    """Return where to ask for what is used; raises ``click.UsageError``."""
+    if url is None:
+        if token is not None or ca is not None:
+            raise click.UsageError("--prometheus-token and --prometheus-ca need --prometheus URL")
+        return None
+    target = PrometheusTarget(url=url, token=token, ca=ca)
+    if fault := target.fault():
+        raise click.UsageError(f"--prometheus: {fault}")
+    return target
 
 
 def _fault(viewers: AccessOptions, listen: HostPort, names: tuple[str, ...]) -> str:

@@ -31,6 +31,7 @@ from console.access.rights_client import ViewerRights
 from console.access.session import SessionCodec, parse_keys
 from console.access.viewer import Viewer
 from console.cluster.live_informer import LiveCluster
+from console.history.prometheus_client import PrometheusClient, connect_prometheus
 from console.receive.console_metrics import ConsoleMetrics
 from console.receive.records_server import RecordsServer
 from console.receive.sender import SenderAccounts
@@ -62,8 +63,13 @@ async def run(options: ConsoleOptions, store: RecordStore) -> None:
     """Run until SIGTERM or SIGINT, then close *store*; a task that dies ends the program."""
     stop = stop_event()
     with closing(store), closing(StoreThread(store)) as writer:
-        async with Client(options.access) as client, background() as start:
+        async with (
+            Client(options.access) as client,
+            connect_prometheus(options.prometheus) as prometheus,
+            background() as start,
+        ):
             parts = ConsoleParts(client, options, store=store, writer=writer)
+            parts.prometheus = prometheus
             async with (
                 serve(parts.status(stop.is_set), options.health, limits=STATUS_LIMITS) as health,
                 serve(
@@ -100,6 +106,7 @@ class ConsoleParts:
         self._store = store
         self._writer = writer
         self._clock = SYSTEM
+        self.prometheus: PrometheusClient | None = None
         self.metrics = ConsoleMetrics(version=version())
         self.cluster = LiveCluster(client, namespace=options.namespace)
         folder, viewers = options.certificates, options.viewers
@@ -160,6 +167,7 @@ class ConsoleParts:
             cluster=self.cluster.view,
             pods=self.cluster.pods,
             now=self._clock.wall,
+            query=None if self.prometheus is None else self.prometheus.query,
             version=version(),
             notice=NOTICE if self._options.viewers.read_all else "",
         )

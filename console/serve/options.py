@@ -8,6 +8,7 @@ from allocator.cli.http_server import Listen
 from console.access.login_server import DEFAULT_HOURS
 from console.access.proxy import ProxyRules
 from console.access.rights_client import PeopleShown
+from console.history.prometheus_client import PrometheusTarget
 from console.store.store import Retention
 from kube.config import Access
 
@@ -45,4 +46,5 @@ class ConsoleOptions:
     store: str  # a file, or the URL of a database
     retention: Retention = field(default_factory=Retention)
     viewers: AccessOptions = field(default_factory=AccessOptions)
+    prometheus: PrometheusTarget | None = None  # None: what is used is not known
     drain: int = 10

@@ -108,7 +108,11 @@ async def records_port(
 
 @contextlib.asynccontextmanager
 async def pages_port(
-    store: RecordStore, *, clock: Clock = SYSTEM, limits: ConnectionLimits | None = None
+    store: RecordStore,
+    *,
+    clock: Clock = SYSTEM,
+    limits: ConnectionLimits | None = None,
+    query: Callable[[str], Awaitable[object]] | None = None,
 ) -> AsyncIterator[Site]:
     """Serve the port of pages: data and login."""
     site = Site(FakeReviews())
@@ -127,6 +131,7 @@ async def pages_port(
         cluster=lambda: None,
         pods=lambda: (),
         now=clock.wall,
+        query=query,
     )
     login = LoginServer(authenticator=authenticator, count=site.metrics.count_login)
     routes = [*api_routes(services), *login.routes()]

@@ -12,6 +12,13 @@ from typing import Any
 import pytest
 import yaml
 
+from console.history.use import (
+    container_question,
+    containers_in_use,
+    gpu_question,
+    gpus_in_use,
+)
+from console.records.query import EVERYTHING, NOTHING, Scope
 from manifests.dashboards.panels import expressions
 from tests.harness.prometheus import Prometheus, prometheus, require_prometheus
 from tests.integration.manifests.alert_cases import CASES, RULES_FILE, promtool_document
@@ -133,6 +140,28 @@ def test_variables_of_dashboards_have_values(clusters: Mapping[str, Prometheus])
             assert series
             assert all(call[2] in labels for labels, _ in series)
     assert asked == 2
+
+
+def test_the_console_reads_what_prometheus_answers(clusters: Mapping[str, Prometheus]) -> None:
+    """`kubectl vgpu top` rests on these questions, and a scope bounds them."""
+    running, team = clusters["well"], Scope(namespaces=frozenset({NAMESPACE}))
+    of_gpus = gpu_question(EVERYTHING)
+    assert of_gpus is not None
+
+    for scope in (EVERYTHING, team):
+        answer = running.read("/api/v1/query", query=container_question(scope))
+        found = {use.pod: use for use in containers_in_use(answer, scope, time.time())}
+        assert found["train-0"].promised_mib == 8192
+        assert found["train-0"].used_mib == 3072
+        assert found["train-0"].node == NODE
+        assert found["train-1"].used_mib is None
+    nobody = running.read("/api/v1/query", query=container_question(NOTHING))
+    assert nobody["result"] == []
+    gpus = gpus_in_use(running.read("/api/v1/query", query=of_gpus), EVERYTHING)
+    assert [(gpu.node, gpu.device, gpu.mode) for gpu in gpus] == [
+        (NODE, "0", "hami-core"),
+        (NODE, "1", "mig"),
+    ]
 
 
 def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
