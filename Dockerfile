@@ -27,6 +27,7 @@ COPY agent agent
 COPY allocator allocator
 COPY certs certs
 COPY console console
+COPY demo demo
 COPY kube kube
 COPY webhook webhook
 RUN /opt/compiler/bin/python -m compiled
