@@ -264,7 +264,7 @@ def test_a_console_is_added(someone: Person) -> None:
 
 
 def test_the_console_shows_the_decision_about_a_pod(someone: Person) -> None:
-    """Read by the person's own client certificate, through a port-forward: asked, bound, started."""
+    """Read with the person's own certificate through a port-forward: asked, bound, started."""
     someone.run("audited")
 
     wait_for(lambda: "audited" in decisions(someone), within=WITHIN)
