@@ -21,6 +21,7 @@ PROGRAMS: Final[Mapping[str, str]] = MappingProxyType(
         "doctor": _NODE,
         "extender": _CONTROL_PLANE,
         "plan": _CONTROL_PLANE,
+        "records": "console.serve.records_cli",
         "relay": "agent.relay.relay_cli",
         "webhook": _CONTROL_PLANE,
     }

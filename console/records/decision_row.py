@@ -10,6 +10,7 @@ from console.records.state import NEVER, AdmissionRegister, DecisionState, Subje
 from console.records.times import rfc3339
 
 _WAITS_NO_LONGER = "over"
+_STAND_IN = "~"  # how the digest of a request that has none begins
 
 
 def is_bound(state: DecisionState) -> bool:
@@ -49,9 +50,9 @@ def is_listed(state: DecisionState) -> bool:
 def digest_of(state: DecisionState) -> str:
     """Return the digest of the request; a stand-in only where no record has a real one."""
     stated = state.admission.digest
-    if state.subject is not Subject.POD or (stated and not stated.startswith("~")):
+    if state.subject is Subject.POD and (not state.digest or not stated.startswith(_STAND_IN)):
         return stated or state.digest
-    return state.digest or stated
+    return state.digest
 
 
 def mode_of(state: DecisionState) -> str:

@@ -23,7 +23,6 @@ from allocator.audit.record import (
     ViolationRecord,
     WaitingRecord,
 )
-from console.records.packing import uid_text
 from console.records.state import (
     NEVER,
     AdmissionRegister,
@@ -62,6 +61,12 @@ class SubjectKey(msgspec.Struct, frozen=True):
         if self.subject is Subject.POD and _UID.fullmatch(self.identity):
             return _PACKED_UID + bytes.fromhex(self.identity.replace("-", ""))
         return f"{self.subject}{self.identity}".encode()
+
+
+def uid_text(raw: bytes) -> str:
+    """Return sixteen bytes as Kubernetes writes a uid."""
+    digits = raw.hex()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 def parse_key(key: bytes) -> SubjectKey:

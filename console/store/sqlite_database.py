@@ -89,7 +89,8 @@ class SqliteDatabase:
     def give_back(self) -> None:
         """Shorten the file by at most ``_FREED_PAGES`` free pages, and copy the log into it."""
         with self._write_lock, self._explained():
-            self._writer.execute(f"PRAGMA incremental_vacuum({_FREED_PAGES})").fetchall()
+            # Each step of this statement frees one page, and only a script takes all of them.
+            self._writer.executescript(f"PRAGMA incremental_vacuum({_FREED_PAGES})")
             self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def close(self) -> None:

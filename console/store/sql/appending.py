@@ -13,13 +13,13 @@ from allocator.audit.record import (
     SnapshotRecord,
     WorkloadRecord,
 )
-from console.records.body import RecordColumns, packed_body, shared_texts
 from console.records.fold import SubjectKey, absorb, confirm, confirmed_key, subject_key
 from console.records.limits import term
 from console.records.requester import uid_number
 from console.records.rows import StoredRecord
 from console.records.state import Subject
 from console.records.times import milliseconds
+from console.store.body import RecordColumns, packed_body, shared_texts
 from console.store.sql.database import Transaction, marks
 from console.store.sql.decision_rows import DecisionWriter, StateRow
 from console.store.sql.schema import KINDS

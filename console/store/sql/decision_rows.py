@@ -17,10 +17,10 @@ from console.records.decision_row import (
     promised,
 )
 from console.records.fold import SubjectKey, new_state, parse_key
-from console.records.packing import BadBodyError, packed, unpacked
 from console.records.query import PodOutcome
 from console.records.requester import DEEPEST, Requester, WorkloadVersion, requester_of, uid_number
 from console.records.state import DecisionState, Subject
+from console.store.packing import BadBodyError, packed, unpacked
 from console.store.sql.database import Row, Transaction, Values, marks
 from console.store.sql.terms import Terms, count, next_numbers
 from console.store.store import StoreError

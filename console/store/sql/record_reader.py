@@ -12,15 +12,15 @@ from allocator.audit.record import (
     SettingsRecord,
     WorkloadRecord,
 )
-from console.records.body import RecordColumns, unpacked_body
 from console.records.fold import SubjectKey, parse_key
 from console.records.limits import term
-from console.records.packing import BadBodyError
 from console.records.query import LARGEST_PAGE, PageRequest, RecordFilter, Scope
 from console.records.rows import DecisionRow, RowPage, StoredRecord
 from console.records.state import Subject
 from console.records.times import milliseconds, rfc3339
+from console.store.body import RecordColumns, unpacked_body
 from console.store.cursor import Place, opened_cursor, sealed_cursor
+from console.store.packing import BadBodyError
 from console.store.sql.conditions import Conditions, record_conditions
 from console.store.sql.database import Row, Transaction, marks
 from console.store.sql.terms import Terms

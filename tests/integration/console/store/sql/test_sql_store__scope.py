@@ -1,6 +1,7 @@
 """A reader learns of nothing beyond their scope, by no method and by no count."""
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -45,8 +46,8 @@ SINCE, UNTIL = "2026-11-20T00:00:00Z", "2026-11-21T00:00:00Z"
 def of(team: str, first: int) -> list[AnyRecord]:
     """Return all that may happen in one namespace, with names that say which."""
     job = (OwnerPart(kind="Job", name=f"job-{team}", uid=uid(first + 90)),)
-    more = {"namespace": f"team-{team}", "node": f"node-{team}"}
-    pod = {"pod": first, "namespace": f"team-{team}"}
+    more: dict[str, Any] = {"namespace": f"team-{team}", "node": f"node-{team}"}
+    pod: dict[str, Any] = {"pod": first, "namespace": f"team-{team}"}
     return [
         workload(number=first + 90, namespace=f"team-{team}", user=f"person-{team}"),
         mutated(1, namespace=f"team-{team}", digest=f"d-{team}", owners=job, user=f"maker-{team}"),
@@ -63,7 +64,7 @@ def of(team: str, first: int) -> list[AnyRecord]:
 
 
 def filled(store: SqlStore, *teams: str) -> SqlStore:
-    cluster = [health(), settings_of(author="author-x"), snapshot_of()]
+    cluster: list[AnyRecord] = [health(), settings_of(author="author-x"), snapshot_of()]
     records = [one for n, team in enumerate(teams) for one in of(team, 10 + 100 * n)]
     store.append(stored(*cluster, *records))
     return store

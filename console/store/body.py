@@ -7,11 +7,12 @@ import msgspec
 from msgspec.structs import replace
 
 from allocator.audit.record import AnyRecord, parse_record
-from console.records.packing import BadBodyError, packed, unpacked
+from console.store.packing import BadBodyError, packed, unpacked
 
 # Texts that few records have for themselves; a body names them by number.
 _SHARED: Final = ("instance", "user", "settings", "snapshot")
 _NUMBER: Final = "#"
+_NOTHING: Final = "-"
 
 
 class RecordColumns(msgspec.Struct, frozen=True):
@@ -83,9 +84,11 @@ def _shared(kept: str, text: Callable[[int], str]) -> str:
 
 def _remainder(stated: str, column: str) -> str:
     """Return what must be kept of *stated* beside *column*; ``-`` stands for nothing."""
-    return "" if stated == column else stated or "-"
+    if stated == column:
+        return ""
+    return f"{_NOTHING}{stated}" if not stated or stated.startswith(_NOTHING) else stated
 
 
 def _restored(kept: str, column: str) -> str:
     """Return what a record said; ``-`` stands for nothing, where the column has something."""
-    return "" if kept == "-" else kept or column
+    return kept.removeprefix(_NOTHING) if kept else column

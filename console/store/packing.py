@@ -8,7 +8,8 @@ import re
 import zlib
 from typing import Final
 
-from console.records.body_words import WORDS
+from console.records.fold import uid_text
+from console.store.body_words import WORDS
 
 _CURRENT: Final = 1
 _DICTIONARIES: Final = {1: WORDS}
@@ -53,9 +54,3 @@ def _marked(match: re.Match[bytes]) -> bytes:
 
 def _unmarked(match: re.Match[bytes]) -> bytes:
     return uid_text(match[1]).encode()
-
-
-def uid_text(raw: bytes) -> str:
-    """Return sixteen bytes as Kubernetes writes a uid."""
-    digits = raw.hex()
-    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))

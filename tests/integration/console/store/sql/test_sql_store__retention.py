@@ -1,0 +1,129 @@
+"""Both engines: what is too old goes, a part at a time; what is still needed stays."""
+
+from datetime import timedelta
+
+from allocator.audit.record import AnyRecord, OwnerPart
+from console.records.query import EVERYTHING, DecisionFilter, PageRequest, RecordFilter
+from console.store.sql.retention import BATCH
+from console.store.sql.sql_store import SqlStore
+from console.store.store import Retention
+from tests.builders.records import (
+    MINUTE,
+    bound,
+    mutated,
+    refused,
+    released,
+    settings_of,
+    snapshot_of,
+    started,
+    stored,
+    uid,
+    validated,
+    workload,
+)
+
+DAY = 24 * 60 * MINUTE
+NOW = "2026-11-24T12:00:00Z"  # four days after the records of noon
+TWO_DAYS = Retention(age=timedelta(days=2))
+ALL = DecisionFilter()
+
+
+def pruned(store: SqlStore, retention: Retention) -> int:
+    gone, rounds = 0, 0
+    while (part := store.prune(retention, NOW)) > 0:
+        gone, rounds = gone + part, rounds + 1
+        assert part <= 2 * BATCH
+        assert rounds < 100
+    return gone
+
+
+def pods(store: SqlStore) -> list[str]:
+    return sorted(row.pod for row in store.decisions(EVERYTHING, ALL, PageRequest()).rows)
+
+
+def test_what_is_old_goes_and_what_is_young_stays(store: SqlStore) -> None:
+    """Records and decisions alike, and counts follow."""
+    old: list[AnyRecord] = [
+        mutated(),
+        validated(3),
+        bound(10),
+        started(20),
+        released(30),
+        refused(),
+    ]
+    young: list[AnyRecord] = [validated(3 * DAY, pod=2), bound(3 * DAY + 5, pod=2)]
+    store.append(stored(*old, *young))
+    assert pruned(store, TWO_DAYS) == len(old)
+    assert pods(store) == ["train-2"]
+    figures = store.figures()
+    assert (figures.records, figures.decisions) == (2, 1)
+    assert {one.record.id for one in store.export(EVERYTHING, RecordFilter())} == {
+        one.id for one in young
+    }
+    assert store.prune(TWO_DAYS, NOW) == 0
+
+
+def test_a_pod_that_runs_on_keeps_its_row(store: SqlStore) -> None:
+    """Who holds a GPU now is known, however long ago it was given."""
+    store.append(stored(validated(), bound(10), started(20)))
+    pruned(store, TWO_DAYS)
+    assert pods(store) == ["train-1"]
+    store.append(stored(released(3 * DAY)))
+    pruned(store, Retention(age=timedelta(hours=1)))
+    assert pods(store) == []
+    assert store.figures().decisions == 0
+
+
+def test_a_request_refused_again_keeps_its_row(store: SqlStore) -> None:
+    """A row stays as long as one of its records does."""
+    store.append(stored(refused(), refused(3 * DAY)))
+    pruned(store, TWO_DAYS)
+    [row] = store.decisions(EVERYTHING, ALL, PageRequest()).rows
+    assert (row.times, row.first) == (2, "2026-11-20T12:00:00.000Z")
+
+
+def test_settings_and_snapshots_stay_while_a_decision_names_them(store: SqlStore) -> None:
+    """What a young decision rested on can be read, and what nothing names is gone."""
+    store.append(
+        stored(
+            settings_of(),
+            settings_of(content_digest="s-2"),
+            snapshot_of(),
+            snapshot_of(content_digest="f-2"),
+            mutated(3 * DAY, settings="s-1", snapshot="f-1"),
+        )
+    )
+    pruned(store, TWO_DAYS)
+    assert store.settings("s-1") is not None
+    assert store.snapshot("f-1") is not None
+    assert store.settings("s-2") is None
+    assert store.snapshot("f-2") is None
+    assert store.figures().records == 3
+
+
+def test_the_author_of_a_template_stays_known(store: SqlStore) -> None:
+    """A workload that was applied long ago still says who is behind its pods."""
+    versions = [
+        workload(n * MINUTE, user=user, template=template, operation="UPDATE")
+        for n, (user, template) in enumerate(
+            [("di", "old"), ("amy", "new"), ("controller", "new"), ("controller", "new")]
+        )
+    ]
+    store.append(stored(*versions))
+    pruned(store, TWO_DAYS)
+    owner = (OwnerPart(kind="Job", name="job-90", uid=uid(90)),)
+    store.append(stored(validated(3 * DAY, owners=owner, user="job-controller")))
+    [row] = store.decisions(EVERYTHING, ALL, PageRequest()).rows
+    assert (row.requester, row.requester_source) == ("amy", "workload")
+
+
+def test_beyond_its_size_the_oldest_go(store: SqlStore) -> None:
+    """A store that is too large shrinks from its old end, a batch at a time."""
+    store.append(stored(*(refused(n * 1000, digest=f"d-{n}") for n in range(2 * BATCH))))
+    small = Retention(age=timedelta(days=365), size=1)
+    assert store.prune(small, NOW) == BATCH
+    oldest = store.figures().oldest
+    assert oldest == "2026-11-20T12:33:20.000Z"
+    assert store.figures().decisions == BATCH
+    roomy = Retention(age=timedelta(days=365), size=2**40)
+    assert store.prune(roomy, NOW) == 0

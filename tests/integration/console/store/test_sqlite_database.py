@@ -1,0 +1,212 @@
+"""The file of SQLite: damaged, locked, read-only, of another release, on a full disk, killed."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from console.records.query import EVERYTHING, DecisionFilter, PageRequest, RecordFilter
+from console.store import sqlite_database
+from console.store.opening import open_store
+from console.store.sql.schema import VERSION
+from console.store.sql.sql_store import SqlStore
+from console.store.store import Retention, StoreError
+from tests.builders.records import bound, mutated, refused, stored, validated
+from tests.cluster.gate import unable
+
+ALL = DecisionFilter()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "records.db"
+
+
+def filled(file: Path, count: int = 300) -> None:
+    store = open_store(str(file))
+    store.append(stored(*(refused(n, digest=f"d-{n}") for n in range(count))))
+    store.close()
+
+
+def read_all(file: Path) -> int:
+    store = open_store(str(file))
+    try:
+        store.decisions(EVERYTHING, ALL, PageRequest(size=1000))
+        return len(list(store.export(EVERYTHING, RecordFilter())))
+    finally:
+        store.close()
+
+
+def test_a_truncated_file_is_an_error_that_names_it(file: Path) -> None:
+    """The error says what would help, wherever the file ends."""
+    filled(file)
+    whole = file.read_bytes()
+    for size in (len(whole) // 2, 5000, 100, 10):
+        file.write_bytes(whole[:size])
+        with pytest.raises(StoreError, match=rf"{file}: .*(damaged|no SQLite database)"):
+            read_all(file)
+
+
+def test_a_file_that_is_no_database_stays_as_it_is(file: Path) -> None:
+    """Nothing of somebody else's is written over."""
+    file.write_text("notes of somebody\n" * 100)
+    with pytest.raises(StoreError, match="no SQLite database"):
+        open_store(str(file))
+    assert file.read_text().startswith("notes of somebody")
+
+
+def test_a_database_of_another_program_is_refused(file: Path) -> None:
+    """Its tables are not ours."""
+    with sqlite3.connect(file) as other:
+        other.execute("CREATE TABLE songs (title TEXT)")
+    other.close()
+    with pytest.raises(StoreError, match="holds tables of another program"):
+        open_store(str(file))
+
+
+def test_a_newer_release_is_named(file: Path) -> None:
+    """An older release does not touch what it does not know."""
+    filled(file)
+    with sqlite3.connect(file) as newer:
+        newer.execute(f"PRAGMA user_version = {VERSION + 1}")
+    newer.close()
+    with pytest.raises(StoreError, match=rf"written by a newer release \(version {VERSION + 1} "):
+        open_store(str(file))
+
+
+def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
+    """The folder of the volume must exist."""
+    with pytest.raises(StoreError, match="its folder must exist and be writable"):
+        open_store(str(tmp_path / "none" / "records.db"))
+
+
+def test_a_process_that_keeps_the_file_locked_is_an_error(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a while the writer gives up, stores nothing, and may try again."""
+    monkeypatch.setattr(sqlite_database, "BUSY_SECONDS", 0.1)
+    store = open_store(str(file))
+    other = sqlite3.connect(file, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreError, match="a file belongs to one console"):
+        store.append(stored(mutated()))
+    assert store.decisions(EVERYTHING, ALL, PageRequest()).rows == ()  # reading goes on
+    other.execute("ROLLBACK")
+    other.close()
+    assert store.append(stored(mutated())) == 1
+    store.close()
+
+
+def test_a_full_disk_loses_nothing_that_was_acknowledged(full_disk: Path) -> None:
+    """The append that finds no room fails as a whole; all before it are there, and readable."""
+    file = full_disk / "records.db"
+    store = open_store(str(file))
+    acknowledged = 0
+    why = ""
+    while not why:
+        batch = [refused(n, digest=f"d-{n}", user=os.urandom(200).hex()) for n in range(50)]
+        try:
+            acknowledged += store.append(stored(*batch))
+        except StoreError as error:
+            why = str(error)
+        assert acknowledged < 1_000_000
+    assert "the disk is full" in why
+    assert acknowledged > 0
+    assert store.figures().records == acknowledged
+    store.close()
+    assert read_all(file) == acknowledged
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """Yield a file system of 4 MiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        unable("no tmpfs can be mounted here")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+_WRITER = """
+import sys
+from console.store.opening import open_store
+from tests.builders.records import refused, stored
+store = open_store(sys.argv[1])
+for batch in range(10000):
+    records = stored(*(refused(n, id=f"{batch:016x}{n:016x}", digest=f"d-{n}") for n in range(20)))
+    store.append(records)
+    print(batch, flush=True)
+"""
+
+
+def test_what_was_acknowledged_survives_a_kill(file: Path) -> None:
+    """A writer that is killed in the middle loses at most the batch that it was at."""
+    root = Path(__file__).parents[4]
+    writer = subprocess.Popen(
+        [sys.executable, "-c", _WRITER, str(file)], stdout=subprocess.PIPE, cwd=root
+    )
+    assert writer.stdout is not None
+    acknowledged = [writer.stdout.readline() for _ in range(8)]
+    writer.send_signal(signal.SIGKILL)
+    acknowledged += writer.stdout.readlines()
+    writer.stdout.close()
+    writer.wait(timeout=30)
+    batches = sum(line.endswith(b"\n") for line in acknowledged)
+    store = open_store(str(file))
+    ids = {one.record.id for one in store.export(EVERYTHING, RecordFilter())}
+    expected = {f"{batch:016x}{n:016x}" for batch in range(batches) for n in range(20)}
+    assert expected <= ids
+    assert len(ids) - len(expected) in {0, 20}
+    store.close()
+
+
+def test_readers_of_several_threads_see_whole_batches(file: Path) -> None:
+    """While one thread writes, others read; none sees half a batch."""
+    store = open_store(str(file))
+    assert isinstance(store, SqlStore)
+    ended, wrong = threading.Event(), list[object]()
+
+    def read() -> None:
+        while not ended.is_set():
+            try:
+                count = len(store.records(EVERYTHING, RecordFilter(), PageRequest(size=1000)).rows)
+            except StoreError as error:
+                wrong.append(error)
+                return
+            if count % 3:
+                wrong.append(count)
+
+    threads = [threading.Thread(target=read) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + 60
+    for n in range(60):
+        assert time.monotonic() < deadline
+        store.append(stored(mutated(n), validated(n, pod=n), bound(n, pod=n)))
+    ended.set()
+    for thread in threads:
+        thread.join(timeout=60)
+    store.close()
+    assert wrong == []
+
+
+def test_removed_rows_shorten_the_file(file: Path) -> None:
+    """Pages of removed rows go back to the file system, a part at a time."""
+    filled(file, 5000)
+    store = open_store(str(file))
+    assert isinstance(store, SqlStore)
+    before = store.figures().size
+    while store.prune(Retention(), "2027-06-01T00:00:00Z"):
+        pass
+    assert store.figures().size < before / 4
+    store.close()
+    assert file.stat().st_size < before / 2
