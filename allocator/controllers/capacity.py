@@ -13,7 +13,7 @@ SWEEP_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CapacityController:
+class FreeCapacityController:
     """Reports what is free; nothing while not every node is known."""
 
     index: Callable[[], Index]

@@ -15,8 +15,6 @@ from starlette.routing import Route
 
 from console.access.attempts import TooManyAttemptsError
 from console.access.reviews_client import ReviewsUnavailableError
-from console.history import use
-from console.history.prometheus_client import PrometheusError
 from console.records import parameters
 from console.records.parameters import ParameterError
 from console.records.query import BadCursorError, Scope
@@ -24,6 +22,8 @@ from console.records.rows import DecisionRow, StoredRecord
 from console.records.times import rfc3339
 from console.serve.page_services import PageServices
 from console.store.store import RecordStore, StoreError
+from console.use import figures
+from console.use.prometheus_client import PrometheusError
 
 ROOT: Final = "/api/v1"
 USAGE_PERIOD: Final = timedelta(days=7)
@@ -166,17 +166,17 @@ class _Data:
         if query is None:
             text = "this console was given no Prometheus (--prometheus), so use is not known"
             raise AnswerError(HTTPStatus.NOT_IMPLEMENTED, text)
-        of_gpus = use.gpu_question(within)
+        of_gpus = figures.gpu_question(within)
         try:
-            containers = await query(use.container_question(within))
+            containers = await query(figures.container_question(within))
             gpus = None if of_gpus is None else await query(of_gpus)
         except PrometheusError as error:
             log.warning("Prometheus not asked", why=str(error))
             raise AnswerError(HTTPStatus.BAD_GATEWAY, "Prometheus does not answer") from error
         now = self._services.now().timestamp()
-        return use.UseAnswer(
-            containers=use.containers_in_use(containers, within, now),
-            gpus=use.gpus_in_use(gpus, within),
+        return figures.UseAnswer(
+            containers=figures.containers_in_use(containers, within, now),
+            gpus=figures.gpus_in_use(gpus, within),
         )
 
 

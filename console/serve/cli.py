@@ -22,12 +22,12 @@ from certs.pem import certificates as certificates_in
 from console.access.proxy import GROUP_HEADER, USER_HEADER, ProxyRules
 from console.access.rights_client import PeopleShown
 from console.access.session import SessionKeyError, parse_keys
-from console.history.prometheus_client import PrometheusTarget
 from console.serve import console as program
-from console.serve.options import AccessOptions, ConsoleOptions
+from console.serve.console import AccessOptions, ConsoleOptions
 from console.serve.protection import names_loopback
 from console.store.opening import open_store
 from console.store.store import Retention, StoreError
+from console.use.prometheus_client import PrometheusTarget
 
 _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 _FOLDER = click.Path(path_type=Path, file_okay=False)

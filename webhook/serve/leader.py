@@ -176,8 +176,8 @@ def _settings_record_controller(
     )
 
 
-def _capacity_controller(leader: LeaderContext) -> capacity.CapacityController:
-    return capacity.CapacityController(
+def _capacity_controller(leader: LeaderContext) -> capacity.FreeCapacityController:
+    return capacity.FreeCapacityController(
         index=leader.inventory.index,
         device_config=lambda: leader.inventory.device_config,
         report=leader.metrics.leader.set_capacity,

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import yaml
 
-from console.history.use import (
+from console.records.query import EVERYTHING, NOTHING, Scope
+from console.use.figures import (
     container_question,
     containers_in_use,
     gpu_question,
     gpus_in_use,
 )
-from console.records.query import EVERYTHING, NOTHING, Scope
 from manifests.dashboards.panels import expressions
 from tests.harness.prometheus import Prometheus, prometheus, require_prometheus
 from tests.integration.manifests.alert_cases import CASES, RULES_FILE, promtool_document
@@ -28,9 +28,9 @@ ROOT = Path(__file__).parents[3]
 MONITORING = ROOT / "manifests/monitoring"
 MONITORS = list(yaml.safe_load_all((MONITORING / "podmonitor.yaml").read_text()))
 SITUATIONS = {"well": well, "ill": ill, "gone": gone}
-# An API server is scraped too, by whoever runs the cluster.
-API_SERVER = {
-    "metadata": {"name": "apiserver"},
+# API servers and kubelets are scraped too, by whoever runs the cluster.
+OTHERS = {
+    "metadata": {"name": "others"},
     "spec": {"podMetricsEndpoints": [{"honorLabels": True, "path": "/metrics", "relabelings": []}]},
 }
 SCRAPES = 8  # before anything is asked: rates need several
@@ -41,7 +41,7 @@ RULES = [
     for rule in group["rules"]
 ]
 # What nobody can complain of any more where nothing answers.
-OF_SILENCE = frozenset({"VgpuAdmissionDown", "VgpuAgentDown"})
+OF_SILENCE = frozenset({"VgpuAdmissionDown", "VgpuAgentDown", "VgpuConsoleDown"})
 PANELS = [
     pytest.param(expression, id=f"{path.stem}-{title}")
     for path in sorted((MONITORING / "dashboards").glob("*.json"))
@@ -61,9 +61,7 @@ def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, 
         running = {}
         for name, targets in SITUATIONS.items():
             folder = tmp_path_factory.mktemp(name)
-            running[name] = stack.enter_context(
-                prometheus(folder, [*MONITORS, API_SERVER], targets())
-            )
+            running[name] = stack.enter_context(prometheus(folder, [*MONITORS, OTHERS], targets()))
         for each in running.values():
             _wait_for_samples(each)
         yield running

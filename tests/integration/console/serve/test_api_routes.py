@@ -12,10 +12,10 @@ import pytest
 from aiohttp import ClientError
 
 from allocator.audit.record import parse_record
-from console.history.prometheus_client import PrometheusError
 from console.records.rows import StoredRecord
 from console.store.opening import open_store
 from console.store.store import RecordStore
+from console.use.prometheus_client import PrometheusError
 from kube.errors import UnreachableError
 from tests.builders.sent_records import Line, admission, health
 from tests.integration.console.ports import (

@@ -13,8 +13,7 @@ import aiohttp
 import pytest
 
 from allocator.cli.http_server import Listen
-from console.serve.console import run
-from console.serve.options import AccessOptions, ConsoleOptions
+from console.serve.console import AccessOptions, ConsoleOptions, run
 from console.store.opening import open_store
 from kube.config import Access
 from tests.builders.sent_records import body_of, health

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 
 from allocator.config.device_config import DeviceConfig
-from allocator.controllers.capacity import CapacityController
+from allocator.controllers.capacity import FreeCapacityController
 from allocator.model.request import Mode
 from allocator.scheduling.capacity import FreeCapacity
 from tests.builders.model import T4, gpu, node
@@ -17,7 +17,7 @@ def test_nothing_is_reported_while_nodes_are_missing() -> None:
     index = index_of(node("n0", gpu(T4)))
 
     for known in (False, True):
-        controller = CapacityController(
+        controller = FreeCapacityController(
             index=lambda known=known: replace(index, all_nodes_known=known),  # type: ignore[misc]
             device_config=DeviceConfig,
             report=reports.append,

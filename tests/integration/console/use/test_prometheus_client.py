@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from console.history.prometheus_client import (
+from console.use.prometheus_client import (
     LARGEST_ANSWER,
     PrometheusError,
     PrometheusTarget,
