@@ -21,7 +21,7 @@ $(STAMP): requirements/dev.txt
 	  -r requirements/dev.txt
 	@touch $@
 
-demo: $(STAMP) ## start the webhook on loopback and send it sample pods
+demo: $(STAMP) ## start the webhook and a console on loopback, and send sample pods
 	@$(BIN)/python -m vgpu demo $(DEMO_ARGS)
 
 # What needs no cluster, a kubelet, or the image runs beside the rest, which waits most of its time;

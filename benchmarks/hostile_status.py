@@ -1,35 +1,56 @@
-"""What the first question costs about a node whose status is the worst that is accepted.
+"""What a broken or hostile agent may say of its node: as much as is read, and more than that.
 
-Each status is new to every table and cache, and within all bounds: a node that its agent, or who
-stole its token, describes as expensively as it can.
+Each status within our bounds is as dear as can be: a node that its agent, or who stole its token,
+describes as expensively as it can. Those by chance are new to every table and cache each time.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import product
 from random import Random
-from statistics import median
-from time import thread_time
 from typing import Any, Final
 
 import orjson
-from structlog.testing import capture_logs
 
-from allocator.cluster.objects import decode_gpu_node
-from allocator.extender.filter import FilterContext, filter_nodes
-from allocator.extender.index import IndexBuilder
-from allocator.extender.pod import SchedulingPod
-from allocator.ledger.assign import PodClaim, assign
-from allocator.ledger.ledger import Ledger
 from allocator.ledger.schema import MOST_BOARDS, MOST_GPUS, MOST_INSTANCES
 from allocator.mig.board_bounds import MOST_PLAIN, MOST_PLAIN_STARTS, MOST_PROFILES
 from allocator.mig.slot_policy import MOST_UNITS
-from allocator.model.request import ContainerRequest, Mode, PodRequest, Stage
-from allocator.model.units import MiB
-from allocator.placement.choose import PlacementPolicy
 
 Json = dict[str, Any]
-RUNS: Final = 5  # of each status, each with boards and links of its own; the median counts
+MakeStatus = Callable[[Random], Json]
 NAME: Final = "node"
-NAMED: Final = "1g.100gb+x0"  # a profile of every board below
+NAMED: Final = "1g.100gb+x0"  # a profile of every board by chance
+
+
+def gpu_node(status: Json) -> bytes:
+    """Return the GPUNode with *status* as the API server sends it."""
+    metadata = {"name": NAME, "uid": "u", "resourceVersion": "1", "generation": 1}
+    known = {"inventory": f"sha256:{'0' * 64}", "driver": "1", "observedGeneration": 1}
+    content = {"metadata": metadata, "spec": {"entries": []}, "status": {**known, **status}}
+    return orjson.dumps(content)
+
+
+def _gpu(number: int, **more: object) -> Json:
+    shown = {"uuid": f"GPU-{number}", "index": number, "memoryMiB": 80000, "healthy": True}
+    return {**shown, "slots": 8, **more}
+
+
+def _board(name: str, slots: int, profiles: Iterable[Json]) -> Json:
+    numbered = [
+        {**profile, "id": n, "memoryMiB": 1000 + n, "sms": 1 + n}
+        for n, profile in enumerate(profiles)
+    ]
+    return {"name": name, "slots": slots, "profiles": numbered}
+
+
+def _profile(name: str, starts: Iterable[int], *, size: int = 1) -> Json:
+    return {"name": name, "size": size, "starts": list(starts)}
+
+
+def _cut(boards: Sequence[Json]) -> Json:
+    """Return a status of the most GPUs in mode mig, which are cut as *boards* say."""
+    gpus = [_gpu(n, mode="mig", board=n % len(boards)) for n in range(MOST_GPUS)]
+    return {"boards": list(boards), "gpus": gpus}
 
 
 def costly_board(chance: Random) -> Json:
@@ -37,25 +58,18 @@ def costly_board(chance: Random) -> Json:
     units = range(MOST_UNITS)
     each = MOST_PLAIN_STARTS // MOST_PLAIN
     plain = [
-        _profile(f"{n + 1}g.{n + 1}gb", n, sorted(chance.sample(units, each)))
+        _profile(f"{n + 1}g.{n + 1}gb", sorted(chance.sample(units, each)))
         for n in range(MOST_PLAIN)
     ]
     variants = [
-        _profile(f"{n % MOST_PLAIN + 1}g.{100 + n}gb+x{n}", MOST_PLAIN + n, list(units))
+        _profile(f"{n % MOST_PLAIN + 1}g.{100 + n}gb+x{n}", units)
         for n in range(MOST_PROFILES - MOST_PLAIN)
     ]
-    name = f"board {chance.getrandbits(32)}"
-    return {"name": name, "slots": MOST_UNITS, "profiles": plain + variants}
-
-
-def _profile(name: str, number: int, starts: Sequence[int]) -> Json:
-    amounts = {"memoryMiB": 1000 + number, "sms": 1 + number}
-    return {"name": name, "id": number, **amounts, "size": 1, "starts": starts}
+    return _board(f"board {chance.getrandbits(32)}", MOST_UNITS, [*plain, *variants])
 
 
 def cut_gpus(chance: Random) -> Json:
     """Return a status of GPUs in mode mig on all the boards that there may be."""
-    gpus = [_gpu(n, mode="mig", board=n % MOST_BOARDS) for n in range(MOST_GPUS)]
     instances = [
         {
             "gpu": f"GPU-{n % MOST_GPUS}",
@@ -65,7 +79,7 @@ def cut_gpus(chance: Random) -> Json:
         for n in range(MOST_INSTANCES)
     ]
     boards = [costly_board(chance) for _ in range(MOST_BOARDS)]
-    return {"boards": boards, "gpus": gpus, "instances": instances}
+    return {**_cut(boards), "instances": instances}
 
 
 def unreadable_instances(chance: Random) -> Json:
@@ -108,75 +122,66 @@ def _unpromised(uid: int, *, devices: int, containers: int) -> Json:
     }
 
 
-def _gpu(number: int, **more: object) -> Json:
-    shown = {"uuid": f"GPU-{number}", "index": number, "memoryMiB": 80000, "healthy": True}
-    return {**shown, "slots": 8, **more}
+# Starts of each plain profile by the kind of a board, in the parts that its slots have.
+STARTS: Final[Mapping[str, Sequence[Sequence[int]]]] = {
+    "few profiles of many starts": [range(8)] * 4,
+    "many profiles of few starts": [range(first, first + 4) for first in (0, 1, 2, 3, 4, 0, 2, 4)],
+    "as wide as can be": [range(8), range(7), range(6), range(5), range(4), range(2)],
+}
 
 
-STATUSES: Final[tuple[Callable[[Random], Json], ...]] = (
+def _largest_board(slots: int, kind: str, number: int) -> Json:
+    """Return a board at our bounds; each *number* has another shape."""
+    part = slots // MOST_UNITS or 1
+    wide = kind.startswith("as wide")
+    plain = [
+        _profile(
+            f"{at + 1}g.{at + 1}gb",
+            [start * part for start in starts],
+            size=(at + 1 if wide else 1) * part,
+        )
+        for at, starts in enumerate(STARTS[kind])
+    ]
+    if slots % MOST_UNITS:  # 12 slots have four parts of three
+        part = 3
+        plain = [
+            _profile(f"{at + 1}g.{at + 1}gb", [0, 3, 6, 9], size=3) for at in range(MOST_PLAIN)
+        ]
+    places = [start * part for start in range(slots // part)]
+    rare = [
+        _profile(f"1g.{at + 20}gb+a{at}", places, size=part)
+        for at in range(MOST_PROFILES - len(plain))
+    ]
+    rare[0]["starts"] = places[: 1 + number % len(places)]
+    return _board(f"b{number}", slots, [*plain, *rare])
+
+
+def _large_boards(slots: int, kind: str, _: Random) -> Json:
+    return _cut([_largest_board(slots, kind, number) for number in range(MOST_BOARDS)])
+
+
+def _larger_boards(slots: int, profiles: int, _: Random, *, boards: int = 1) -> Json:
+    made = [_profile(f"{1 + n % 7}g.{n + 1}gb", range(slots)) for n in range(profiles)]
+    return _cut([_board(f"b{number}", slots, made) for number in range(boards)])
+
+
+# By chance, and within our bounds.
+STATUSES: Final[tuple[MakeStatus, ...]] = (
     cut_gpus,
     unreadable_instances,
     linked_gpus,
     many_devices,
 )
-
-
-def gpu_node(status: Json) -> bytes:
-    """Return the GPUNode with *status* as the API server sends it."""
-    metadata = {"name": NAME, "uid": "u", "resourceVersion": "1", "generation": 1}
-    known = {"inventory": f"sha256:{'0' * 64}", "driver": "1", "observedGeneration": 1}
-    content = {"metadata": metadata, "spec": {"entries": []}, "status": {**known, **status}}
-    return orjson.dumps(content)
-
-
-def requests(mode: Mode) -> Iterator[PodRequest]:
-    """Yield what is asked about each: one GPU, several, a named profile, and more than there is."""
-    for count, memory in ((1, 900), (MOST_GPUS // 2, 900), (1, 10**6)):
-        yield _request(mode, count=count, memory=memory)
-    if mode is Mode.MIG:
-        yield _request(mode, count=1, memory=None, profile=NAMED)
-
-
-def mode_of(status: Json) -> Mode:
-    """Return the mode of the GPUs of *status*."""
-    return Mode(status["gpus"][0]["mode"])
-
-
-def _request(
-    mode: Mode, *, count: int, memory: int | None, profile: str | None = None
-) -> PodRequest:
-    amount = None if memory is None else MiB(memory)
-    asked = ContainerRequest(name="c", index=0, stage=Stage.APP, count=count, memory=amount)
-    return PodRequest(vocabulary="volcano", containers=(asked,), mode=mode, profile=profile)
-
-
-def first_question(raw: bytes, request: PodRequest) -> Ledger:
-    """Read a GPUNode, ask whether its node takes a pod, and bind the pod there."""
-    ledger = decode_gpu_node(raw, lambda _: None)
-    builder = IndexBuilder()
-    if ledger.node.gpus:
-        builder.put(ledger.node, ledger.entries, closed=bool(ledger.closed))
-    claim = PodClaim(uid="p", request=request)
-    pod = SchedulingPod(uid="p", namespace="n", name="p", claim=claim)
-    index = builder.index(version="1", complete=True)
-    filter_nodes(index, pod, [NAME], context=FilterContext(policy=PlacementPolicy()))
-    assign(ledger, claim, policy=PlacementPolicy())
-    return ledger
-
-
-def worst_status_ms() -> float:
-    """Return the milliseconds of the most expensive first question, the median of its runs."""
-    chance = Random(15)
-    worst = 0.0
-    with capture_logs():  # what is malformed is logged, and nobody reads it here
-        for status in STATUSES:
-            for request in requests(mode_of(status(chance))):
-                raws = [gpu_node(status(chance)) for _ in range(RUNS)]
-                worst = max(worst, median(_milliseconds(raw, request) for raw in raws))
-    return worst
-
-
-def _milliseconds(raw: bytes, request: PodRequest) -> float:
-    began = thread_time()
-    first_question(raw, request)
-    return 1000 * (thread_time() - began)
+# Always the same, and within our bounds.
+LARGEST: Final[Mapping[str, MakeStatus]] = {
+    f"{slots} slots, {kind}": partial(_large_boards, slots, kind)
+    for slots, kind in product((8, 12, 16), STARTS)
+}
+# What no hardware has; it must not be read.
+BEYOND: Final[Mapping[str, MakeStatus]] = {
+    **{
+        f"{slots} slots, {profiles} profiles": partial(_larger_boards, slots, profiles)
+        for slots, profiles in product((8, 12, 16), (16, 64))
+    },
+    "64 boards": partial(_larger_boards, 8, 4, boards=64),
+}

@@ -138,7 +138,12 @@ def reviewer(
     if not audited:
         return PodHandler(view=inventory.view, journal=None, metrics=metrics), journal
     trail = audit_trail(
-        journal, instance="benchmark", version="benchmark", entropy=1, now=SYSTEM.wall
+        journal,
+        instance="benchmark",
+        version="benchmark",
+        entropy=1,
+        now=SYSTEM.wall,
+        defer=journal.defer,
     )
     made = PodHandler(
         view=inventory.view,
@@ -146,6 +151,7 @@ def reviewer(
         metrics=metrics,
         source=trail.source,
         snapshot_digest=trail.fleet_digest,
+        defer=trail.defer,
     )
     return made, journal
 

@@ -22,11 +22,13 @@ from allocator.cluster.pods import Pods
 from allocator.config.device_config import DeviceConfig, configured_vocabularies
 from allocator.config.namespace_policy import namespace_policy
 from allocator.config.settings import Settings, settings_of
+from allocator.model.allocation import Entry
 from allocator.model.gpu import Node, Snapshot
 from allocator.model.request import PodRequest
 from allocator.placement.fleet import snapshot_of
 from allocator.request.pod_summary import pod_summary
 from demo.cluster import DemoCluster, PodKey
+from demo.node_parts import DemoNodes
 from demo.objects import (
     SCHEDULER,
     Json,
@@ -44,7 +46,7 @@ from demo.objects import (
 )
 from demo.patches import patched
 from demo.scheduler import choice_for, unschedulable_pod
-from demo.story import PodMaker, Story, StoryWorkload, occurrences
+from demo.story import OverusedShare, PodMaker, Story, StoryWorkload, occurrences
 from demo.timeline import Timeline
 from demo.webhook_parts import DemoSurroundings, webhook_parts
 from webhook.admission.context import AdmissionContext
@@ -116,6 +118,7 @@ class Day:
             entropy=1,
             now=self._time.now,
         )
+        self._nodes = DemoNodes(cluster, self.result, self._time, version=version)
         self._webhook = webhook_parts(
             DemoSurroundings(
                 cluster=cluster,
@@ -175,6 +178,8 @@ class Day:
             for minute, one in occurrences(workload):
                 time.at(time.minute(minute), partial(self._create, one, minute))
         time.at(time.time(story.broken.at), self._break_gpu)
+        for overuse in story.overuse:
+            time.at(time.time(overuse.at), partial(self._overuse, overuse))
         time.at(time.begin, self._look_for_waiting)
         await time.run()
         return self.result
@@ -197,15 +202,32 @@ class Day:
         """Report a GPU as broken; its pods are deleted, and their controllers make others."""
         broken, cluster = self._story.broken, self.result.cluster
         uuid = cluster.break_gpu(broken.node, broken.gpu, broken.reason)
+        if not uuid:  # another fleet
+            return
+        self._nodes.report_health(broken.node, uuid, broken.reason)
         self._snapshot = None
-        ledger = cluster.ledger(broken.node)
         for pod in tuple(self._bound.values()):
-            entry = None if ledger is None else ledger.entry(self._uid(pod.key))
+            entry = self._entry(broken.node, pod)
             containers = () if entry is None else entry.containers
             if any(grant.gpu == uuid for one in containers for grant in one.grants):
                 await self._remove(pod)
                 if pod.workload.kind is not PodMaker.POD:
                     self._time.after(2, partial(self._ask, replace(pod, number=f"{pod.number}+")))
+
+    async def _overuse(self, overuse: OverusedShare) -> None:
+        """Let a pod hold more memory than it was promised."""
+        key = overuse.namespace, overuse.pod
+        pod = self._bound.get(key)
+        if pod is not None:
+            node = str(self.result.cluster.pods[key]["spec"]["nodeName"])
+            entry = self._entry(node, pod)
+            if entry is not None:
+                self._nodes.observe(node, entry, overuse.memory)
+
+    def _entry(self, node: str, pod: AskingPod) -> Entry | None:
+        """Return what the ledger of *node* promises to *pod*."""
+        ledger = self.result.cluster.ledger(node)
+        return None if ledger is None else ledger.entry(self._uid(pod.key))
 
     def _uid(self, key: PodKey) -> str:
         return str(self.result.cluster.pods[key]["metadata"]["uid"])
@@ -331,6 +353,10 @@ class Day:
         if document is None or pod.key not in self._bound:
             return
         self._store(pod.key, {**document, "status": {"phase": "Running", "conditions": []}})
+        node = str(document["spec"]["nodeName"])
+        entry = self._entry(node, pod)
+        if entry is not None:
+            self._nodes.start(node, entry)
         if pod.workload.minutes is not None:
             self._time.after(pod.workload.minutes * 60, partial(self._end, pod))
 

@@ -64,12 +64,22 @@ class BrokenGpu(_Part, frozen=True, kw_only=True):
     reason: str
 
 
+class OverusedShare(_Part, frozen=True, kw_only=True):
+    """A pod that is seen to hold ``memory`` MiB, more than it was promised."""
+
+    at: _Time
+    namespace: str
+    pod: str
+    memory: int
+
+
 class Story(_Part, frozen=True, kw_only=True):
     """A whole day."""
 
     namespaces: dict[str, dict[str, str]]
     settings: Annotated[tuple[SettingsChange, ...], msgspec.Meta(min_length=1)]
     broken: BrokenGpu
+    overuse: tuple[OverusedShare, ...] = ()
     workloads: tuple[StoryWorkload, ...]
 
 

@@ -1,7 +1,7 @@
 """The audit log: records as lines, written by a thread so that answers never wait."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -10,7 +10,11 @@ import structlog
 
 from allocator.audit.lines import line_of
 
-_MOST_PENDING: Final = 4096  # lines waiting for a slow reader of our standard output
+MOST_PENDING: Final = 16 * 1024 * 1024  # bytes waiting for a slow reader of our standard output
+BATCH: Final = 16  # records that are made at a time; the last review of them waits for it
+LARGEST_BATCH: Final = 1024 * 1024  # bytes of reviews that are held for it
+_FIRST_SIZE: Final = 64 * 1024  # bytes
+_CHUNK: Final = 64 * 1024  # bytes that are written at a time, and the rest of a line
 _EVERY: Final = 0.05  # seconds between writes
 log = structlog.get_logger(__name__)
 
@@ -42,6 +46,45 @@ class SwitchedSink:
         self.sink.flush()
 
 
+class LineBuffer:
+    """Lines in one piece of memory that is used again and again.
+
+    Memory that is new costs more than all else about a record: the kernel clears each page.
+    """
+
+    def __init__(self) -> None:
+        """Hold nothing."""
+        self._memory = bytearray(_FIRST_SIZE)
+        self._used = 0
+
+    def __len__(self) -> int:
+        """Return the number of bytes in it."""
+        return self._used
+
+    def add(self, line: bytes) -> bool:
+        """Add *line*; return false where that would be more than ``MOST_PENDING``."""
+        end = self._used + len(line)
+        while end > len(self._memory):
+            if len(self._memory) >= MOST_PENDING:
+                return False
+            self._memory.extend(bytes(len(self._memory)))
+        self._memory[self._used : end] = line
+        self._used = end
+        return True
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield the lines, some at a time."""
+        start = 0
+        while start < self._used:
+            end = self._memory.find(b"\n", min(start + _CHUNK, self._used) - 1, self._used) + 1
+            yield bytes(self._memory[start:end])
+            start = end
+
+    def clear(self) -> None:
+        """Forget the lines, and keep the memory."""
+        self._used = 0
+
+
 class AuditLog:
     """A bounded queue in front of one writing thread; a full queue drops and counts."""
 
@@ -52,17 +95,37 @@ class AuditLog:
         """
         self._sinks = tuple(sinks)
         self._dropped = dropped
-        self._pending: list[bytes] = []
+        self._pending, self._written = LineBuffer(), LineBuffer()
+        self._deferred: list[Callable[[], None]] = []
+        self._deferred_size = 0  # bytes
+        self._writing: asyncio.Future[None] | None = None  # of the thread
         self._failing: set[int] = set()  # positions of sinks whose last write failed
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
 
     def remember(self, record: Mapping[str, Any]) -> None:
         """Take a note of *record*; costs one encoding, and neither waits nor fails."""
-        line = line_of(record) if len(self._pending) < _MOST_PENDING else None
-        if line is None:
+        line = line_of(record)
+        if line is None or not self._pending.add(line):
             self._dropped()
-            return
-        self._pending.append(line)
+
+    def defer(self, make: Callable[[], None], size: int) -> None:
+        """Let *make* make a record soon, together with others: one by one takes twice the time.
+
+        *size* is about the number of bytes that it holds until then.
+        """
+        self._deferred.append(make)
+        self._deferred_size += size
+        if len(self._deferred) >= BATCH or self._deferred_size >= LARGEST_BATCH:
+            self._make_deferred()
+
+    def _make_deferred(self) -> None:
+        makers, self._deferred, self._deferred_size = self._deferred, [], 0
+        for make in makers:
+            try:
+                make()
+            except Exception:
+                log.exception("record not made")  # that of another review must be
+                self._dropped()
 
     async def run(self) -> None:
         """Write what is pending, again and again; on cancellation write the rest."""
@@ -75,15 +138,21 @@ class AuditLog:
             self._thread.shutdown(wait=False)
 
     async def _write(self) -> None:
-        if self._pending:
-            lines, self._pending = self._pending, []
+        self._make_deferred()
+        if self._writing is not None:  # we were cancelled meanwhile; its buffer is still in use
+            await self._writing
+        if len(self._pending):
+            lines = self._pending
+            self._pending, self._written = self._written, lines
             loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._thread, self._put, b"".join(lines))
+            self._writing = loop.run_in_executor(self._thread, self._put, lines)
+            await asyncio.shield(self._writing)
 
-    def _put(self, data: bytes) -> None:
+    def _put(self, lines: LineBuffer) -> None:
         for position, sink in enumerate(self._sinks):
             try:
-                sink.write(data)
+                for chunk in lines.chunks():
+                    sink.write(chunk)
                 sink.flush()
             except OSError as error:  # such as a full disk, or nobody who reads our output
                 if position not in self._failing:
@@ -91,3 +160,4 @@ class AuditLog:
                 self._failing.add(position)
             else:
                 self._failing.discard(position)
+        lines.clear()

@@ -27,7 +27,7 @@ LARGEST_RECORD: Final = 1024 * 1024  # bytes
 BATCH_SECONDS: Final = 0.5  # for which lines are gathered
 FIRST_PAUSE: Final = 2.0  # seconds; half of it is fixed, so at least one passes
 LONGEST_PAUSE: Final = 30.0  # seconds
-REJECTION_LOG_INTERVAL: Final = 60.0  # seconds
+LOG_INTERVAL: Final = 30.0  # seconds between two lines about one thing
 LAST_SECONDS: Final = 2.0  # for sending what is left when the program ends
 _SHORTEST_PAUSE: Final = 1.0  # seconds, whatever the console asks for
 log = structlog.get_logger(__name__)
@@ -98,6 +98,7 @@ class AuditDelivery:
         self._stopping = asyncio.Event()
         self._closed = False
         self._failures = 0  # calls in a row
+        self._failure_logged = "", 0.0  # why, and when
         self._rejection_logged: float | None = None
         self._most_records = MOST_RECORDS
         self._thread = threading.Thread(target=self._run, name="audit-delivery", daemon=True)
@@ -253,7 +254,9 @@ class AuditDelivery:
     def _note_failure(self, answer: NotDelivered) -> float:
         self._failures += 1
         settings = self._settings
-        if self._failures == 1:
+        now, (why, logged) = settings.clock.monotonic(), self._failure_logged
+        if self._failures == 1 or (answer.why != why and now - logged >= LOG_INTERVAL):
+            self._failure_logged = answer.why, now
             log.warning("audit records wait for the console", why=answer.why)
         pause = settings.clock.backoff(
             self._failures, first=settings.first_pause, most=settings.longest_pause
@@ -274,7 +277,7 @@ class AuditDelivery:
         """Count it, and log it now and then."""
         self._counters.count_rejected(records)
         now, logged = self._settings.clock.monotonic(), self._rejection_logged
-        if logged is None or now - logged >= REJECTION_LOG_INTERVAL:
+        if logged is None or now - logged >= LOG_INTERVAL:
             self._rejection_logged = now
             log.warning("console rejects records", records=records, why=reasons)
 

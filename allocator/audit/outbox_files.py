@@ -79,14 +79,21 @@ class Outbox:
             self._lose(next(batch for batch in self._batches if batch.segment is None))
 
     def next(self, *, most_records: int, most_bytes: int) -> Parcel | None:
-        """Return the oldest batches that can be read, at least one; damaged ones are lost."""
+        """Return the oldest batches, at least one; damaged ones are lost.
+
+        Raises ``OSError`` where the oldest cannot be read now; then others come first.
+        """
         batches: list[Batch] = []
         lines: list[bytes] = []
         records = size = damaged = 0
         for batch in list(islice(self._batches, most_records)):
             if batches and records + batch.records > most_records:
                 break
-            data = self._load(batch)
+            try:
+                data = self._load(batch)
+            except OSError:
+                self.defer([batch])
+                raise
             if not data:
                 damaged += batch.records
                 self._lose(batch)
@@ -114,8 +121,14 @@ class Outbox:
                 self._batches.append(batch)
 
     def split(self, batch: Batch) -> None:
-        """Replace *batch* by its two halves, at the head."""
-        lines = (self._load(batch) or b"").splitlines(keepends=True)
+        """Replace *batch* by its two halves, at the head; raises ``OSError``."""
+        if batch not in self._batches:
+            return
+        data = self._load(batch)
+        if not data:
+            self._lose(batch)
+            return
+        lines = data.splitlines(keepends=True)
         middle = len(lines) // 2
         self.remove([batch])
         for part in (lines[middle:], lines[:middle]):

@@ -55,21 +55,32 @@ class RecordSource:
         self._instance = instance
         self._version = version
         self._tail = _VARIANT | (entropy & (1 << ENTROPY_BITS) - 1) << 20
+        self._rounds, self._tail_text = -1, ""  # of the counter, and the digits they lead to
         self._caller = caller
         self._numbers = count()
 
-    def stamp(self, at: datetime) -> RecordStamp:
-        """Return the stamp of a record that is written at *at*, which has a time zone."""
+    @property
+    def caller(self) -> Callable[[], tuple[str, ...]]:
+        """Return what says what callers of reviews have to show now."""
+        return self._caller
+
+    def stamp(self, at: datetime, caller: tuple[str, ...] | None = None) -> RecordStamp:
+        """Return the stamp of a record about *at*, which has a time zone.
+
+        *caller* is what the caller had to show then, which otherwise is what callers show now.
+        """
         number = next(self._numbers)
         milliseconds = int(at.timestamp() * 1000)
-        tail = self._tail | number >> 12 & _COUNTED
+        if number >> 12 != self._rounds:
+            self._rounds = number >> 12
+            self._tail_text = f"{self._tail | self._rounds & _COUNTED:016x}"
         return RecordStamp(
-            f"{milliseconds:012x}{_VERSION_7}{number & 0xFFF:03x}{tail:016x}",
+            f"{milliseconds:012x}{_VERSION_7}{number & 0xFFF:03x}{self._tail_text}",
             at.isoformat(timespec="milliseconds"),
             self._component,
             self._instance,
             self._version,
-            self._caller(),
+            self._caller() if caller is None else caller,
         )
 
     def reviewed_by(self, caller: Callable[[], tuple[str, ...]]) -> "RecordSource":

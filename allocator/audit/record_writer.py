@@ -15,6 +15,14 @@ class RecordSink(Protocol):
         """Take a note of one record."""
 
 
+DeferRecord = Callable[[Callable[[], None], int], None]
+
+
+def make_now(make: Callable[[], None], _size: int) -> None:
+    """Let *make* make a record at once; others do that later, and hold some bytes until then."""
+    make()
+
+
 class WriteRecord(Protocol):
     """Writes a record of a kind, as :meth:`RecordWriter.write` does."""
 

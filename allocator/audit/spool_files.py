@@ -6,6 +6,7 @@ it is removed. Names begin with the time, so they are in order. They end with th
 so that what has to go is counted without being read.
 """
 
+import errno
 import os
 import re
 import secrets
@@ -23,6 +24,7 @@ _BLOCK: Final = 4096  # bytes; a file takes whole ones
 _LONGEST_HEADER: Final = 64  # bytes
 _NAME: Final = re.compile(r"([0-9]{20})-[0-9a-f]{8}-([0-9]{1,6})[.]segment")
 _HEADER: Final = re.compile(rb"([0-9]{1,8}) ([0-9a-f]{8})\n")
+_GONE: Final = frozenset((errno.ENOENT, errno.ELOOP, errno.EISDIR, errno.ENOTDIR))
 _UNFINISHED: Final = ".unfinished"
 
 
@@ -79,13 +81,18 @@ class Spool:
         return Segment(name, records, _disk_space(len(header) + len(data)))
 
     def load(self, segment: Segment) -> bytes | None:
-        """Return what is stored in *segment*; ``None`` where it is damaged or gone."""
+        """Return what is stored in *segment*; ``None`` where it is damaged or gone.
+
+        Raises ``OSError`` where it cannot be read now, as without a free descriptor.
+        """
         try:
             descriptor = os.open(self._folder / segment.name, os.O_RDONLY | os.O_NOFOLLOW)
             with os.fdopen(descriptor, "rb") as file:
                 text = file.read(LARGEST_SEGMENT + 1)
-        except OSError:
-            return None
+        except OSError as error:
+            if error.errno in _GONE:
+                return None
+            raise
         header = _HEADER.match(text)
         if header is None:
             return None

@@ -9,6 +9,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from allocator.model.untrusted import inert
+
 LARGEST_CONTENT: Final = 512 * 1024  # bytes of canonical JSON that are read
 T = TypeVar("T")
 
@@ -18,8 +20,14 @@ class ReplayContentError(ValueError):
 
 
 def canonical_json(content: Mapping[str, Any]) -> bytes:
-    """Return *content* as JSON without spaces, its keys in order."""
-    return msgspec.json.encode(content, order="sorted")
+    """Return *content* as JSON without spaces, its keys in order.
+
+    Raises :class:`ReplayContentError` for what no JSON can hold, such as half characters.
+    """
+    try:
+        return msgspec.json.encode(content, order="sorted")
+    except (UnicodeError, RecursionError, OverflowError) as error:
+        raise ReplayContentError(f"content is no JSON: {inert(str(error)[:256])}") from error
 
 
 def content_digest(content: Mapping[str, Any]) -> str:
@@ -38,5 +46,5 @@ def typed(content: object, kind: type[T]) -> T:
     """Return *content* as *kind*; raises :class:`ReplayContentError`."""
     try:
         return msgspec.convert(content, kind)
-    except msgspec.ValidationError as error:
-        raise ReplayContentError(str(error)[:256]) from error
+    except (msgspec.ValidationError, UnicodeError, RecursionError) as error:
+        raise ReplayContentError(inert(str(error)[:256])) from error

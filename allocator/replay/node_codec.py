@@ -22,10 +22,11 @@ from allocator.model.board import Placement
 from allocator.model.demand import BoardDemand, Demand
 from allocator.model.gpu import Gpu, Node
 from allocator.model.request import Mode
-from allocator.model.units import CorePercent, MiB
+from allocator.model.units import WHOLE_GPU, CorePercent, MiB
 from allocator.replay.content import ReplayContentError, check_size, typed
 from allocator.replay.fleet_codec import decode_vocabularies, encode_vocabularies
 
+MOST_DEMAND: Final = 10**9  # decayed arrivals
 NO_PLACE: Final = -1  # start and profile of a grant that is no MIG instance
 TakenRow = tuple[int, int, int, int, int]  # position of the GPU, MiB, cores, start, profile
 LiveRow = tuple[int, int, int]  # position of the GPU, start, profile
@@ -210,6 +211,11 @@ def with_rows(
         taken, positions or ("",) * len(taken), strict=True
     ):
         gpu = _gpu_at(node, number)
+        if not 0 <= memory < 2**31 or not 0 <= cores <= WHOLE_GPU:
+            raise ReplayContentError(
+                f"a row grants {memory} MiB and {cores} % of {gpu.uuid[:64]!r}; accepted: amounts "
+                "that a ledger may hold"
+            )
         grant = Grant(
             gpu=gpu.uuid,
             mode=gpu.mode,
@@ -271,7 +277,14 @@ def demand_fields(demand: Demand, node: Node) -> dict[str, dict[str, float]]:
 
 
 def demand_of_fields(fields: Mapping[str, Mapping[str, float]]) -> Demand:
-    """Return the demand that :func:`demand_fields` wrote."""
+    """Return the demand that :func:`demand_fields` wrote; raises :class:`ReplayContentError`."""
+    for name, counts in fields.items():
+        wrong = next((n for n in counts.values() if not 0 <= n <= MOST_DEMAND), None)
+        if wrong is not None or counts.get("", 0.0) > 1:
+            raise ReplayContentError(
+                f"demand of {name[:64]!r} is {wrong}; accepted: arrivals from 0 to {MOST_DEMAND}, "
+                "and a share of failures up to 1"
+            )
     return Demand(
         boards=MappingProxyType(
             {

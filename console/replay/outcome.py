@@ -1,11 +1,11 @@
 """What came of deciding again: the same, something else, or why it cannot be done."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from allocator.model.untrusted import plain_json
-from allocator.replay.content import canonical_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,5 +69,9 @@ def compared(
 
 
 def _json(value: object) -> str:
-    """Return one value as canonical JSON, in which every character is seen."""
-    return plain_json(canonical_json({"v": value}).decode()[len('{"v":') : -1])
+    """Return one value as canonical JSON, in which every character is seen.
+
+    A record of a stranger may hold half characters, which no encoder of bytes takes.
+    """
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return plain_json(text)

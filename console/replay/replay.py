@@ -143,6 +143,7 @@ def replay_bind(
         there = decode_node(_content(record.snapshot, snapshot))
         asked = decode_request(record.asked, there.vocabularies)
         node = with_rows(there.node, record.taken, record.live, positions=record.taken_positions)
+        demand = demand_of_fields(record.demand)
     except (_Unavailable, ReplayContentError) as error:
         return NotReplayable(_sentence(error))
     claim = PodClaim(
@@ -158,7 +159,7 @@ def replay_bind(
         geometries=there.geometries,
         fill_policies=in_force.fill_policies,
     )
-    assigned = assign(_ledger(node), claim, policy=policy, demand=demand_of_fields(record.demand))
+    assigned = assign(_ledger(node), claim, policy=policy, demand=demand)
     if isinstance(assigned, NoFit):
         text = f"node {quote(node.name)}: {assigned.finding} [{assigned.finding.reason}]"
         replayed: dict[str, Any] = {

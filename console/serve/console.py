@@ -209,6 +209,7 @@ class ConsoleParts:
             query=None if self.prometheus is None else self.prometheus.query,
             version=version(),
             notice=NOTICE if self._options.viewers.read_all else "",
+            login=not self._options.viewers.read_all,
         )
 
     def receiver(self) -> App:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from http import HTTPStatus
 from typing import Final
@@ -10,10 +11,10 @@ import structlog
 from starlette.requests import Request
 
 from console.cluster.snapshot import ClusterView
-from console.explain.fit import Fit, fit_of
+from console.explain.fit import fit_of
 from console.explain.pod_amounts import imagined_pod
 from console.explain.why import PodFacts, PodWhy, why
-from console.pages.audit.decision import DecisionFacts, decision_page
+from console.pages.audit.decision import TODAY, DecisionFacts, decision_page
 from console.pages.audit.decisions import decisions_page
 from console.pages.audit.health import HealthFacts, health_page
 from console.pages.audit.namespaces import NamespaceUsage, namespaces_page
@@ -40,13 +41,14 @@ from console.records.query import (
     Scope,
 )
 from console.records.rows import DecisionRow, StoredRecord
-from console.replay.life import ReplayedLife, ReplaySource, replayed_life
+from console.replay.life import ReplaySource, replayed_life
 from console.serve.page_services import PageServices
 
 Answer = Callable[[PageServices, PageQuestion, Request], Awaitable[PageView]]
 REFUSALS: Final = 10  # on the first page
 MOST_IDLE: Final = 50  # whose persons are looked for
 PROMETHEUS_SECONDS: Final = 5.0
+MOST_NODES: Final = 500  # on which every view of a decision is decided again
 _UNSERVED: Final = (PodOutcome.REFUSED, PodOutcome.WAITING)
 _log = structlog.get_logger(__name__)
 
@@ -73,17 +75,17 @@ async def overview(services: PageServices, question: PageQuestion, _request: Req
     wanted = DecisionFilter(verdict="refused", since=since)
     refused = await asyncio.to_thread(store.decisions, scope, wanted, PageRequest(size=REFUSALS))
     site = services.cluster()
-    facts = OverviewFacts(
-        row=row, refused=refused, site=None if site is None else visible_site(scope, site)
-    )
+    seen = site is not None and scope.cluster
+    fleet = await asyncio.to_thread(services.fleet.summary, site) if seen and site else None
+    facts = OverviewFacts(row=row, refused=refused, fleet=fleet, is_read=site is not None)
     blocks = await usage_over_time(services, question)
     return await asyncio.to_thread(overview_page, question, facts, blocks)
 
 
 async def decisions(services: PageServices, question: PageQuestion, _request: Request) -> PageView:
     """Return the page of decisions."""
-    search = decision_search(question.values, question.now)
     scope, page = question.viewer.scope, page_request(question)
+    search = decision_search(question.values, question.now, people=scope.people)
     rows = await asyncio.to_thread(services.store.decisions, scope, search.filter, page)
     facets = await asyncio.to_thread(services.store.facets, scope, search.filter)
     return decisions_page(question, search, rows, facets=facets)
@@ -98,12 +100,35 @@ async def decision(services: PageServices, question: PageQuestion, request: Requ
         text = "No decision with this digest is stored, or it is not yours to see."
         raise ProblemError(HTTPStatus.NOT_FOUND, text)
     life = await asyncio.to_thread(services.store.life, scope, row)
-    pod_why = await asyncio.to_thread(_pod_why, services, question, row.pod_uid)
-    today = None
-    if row.state in _UNSERVED and (site := services.cluster()) is not None:
-        today = await asyncio.to_thread(_fit_today, row, site)
-    replayed = await asyncio.to_thread(_replayed, services, question, life)
-    facts = DecisionFacts(
+    site = services.cluster()
+    scale = 0 if site is None else len(site.ledgers)
+    postponed = scale > MOST_NODES and not question.value(TODAY)  # it takes seconds
+    facts = await asyncio.to_thread(
+        _decision_facts, services, question, row, life=life, site=None if postponed else site
+    )
+    return decision_page(question, replace(facts, postponed=scale if postponed else 0))
+
+
+def _decision_facts(
+    services: PageServices,
+    question: PageQuestion,
+    row: DecisionRow,
+    *,
+    life: Sequence[StoredRecord],
+    site: ClusterView | None,
+) -> DecisionFacts:
+    """Decide again what was decided, and on the nodes of *site* where it is given."""
+    scope, store, today = question.viewer.scope, services.store, None
+    pod_why = None if site is None else _pod_why(services, question, row.pod_uid, site=site)
+    unexplained = pod_why is None or pod_why.outlook is None
+    request = decided_request(row)
+    if row.state in _UNSERVED and unexplained and site is not None and request is not None:
+        today = fit_of(request, imagined_pod(row.namespace), site)
+    source = ReplaySource(
+        settings=store.settings, snapshot=store.snapshot, version=services.version
+    )
+    replayed = replayed_life(life, source, site=site if scope.cluster else None)
+    return DecisionFacts(
         row=row,
         life=life,
         why=pod_why,
@@ -111,33 +136,14 @@ async def decision(services: PageServices, question: PageQuestion, request: Requ
         limited=not scope.cluster,
         replay=replay_block(replayed),
     )
-    return decision_page(question, facts)
 
 
-def _fit_today(row: DecisionRow, site: ClusterView) -> Fit | None:
-    """Return what the request of a decision would get now; ``None`` where it asks for no GPU."""
-    request = decided_request(row)
-    return None if request is None else fit_of(request, imagined_pod(row.namespace), site)
-
-
-def _replayed(
-    services: PageServices, question: PageQuestion, life: Sequence[StoredRecord]
-) -> ReplayedLife:
-    """Decide again about a pod; on the cluster of today only for who may see its nodes."""
-    store = services.store
-    source = ReplaySource(
-        settings=store.settings, snapshot=store.snapshot, version=services.version
-    )
-    site = services.cluster() if question.viewer.scope.cluster else None
-    return replayed_life(life, source, site=site)
-
-
-def _pod_why(services: PageServices, question: PageQuestion, uid: str) -> PodWhy | None:
+def _pod_why(
+    services: PageServices, question: PageQuestion, uid: str, *, site: ClusterView
+) -> PodWhy | None:
     """Return what became of a pod that exists; ``None`` for one that does not."""
-    scope, site = question.viewer.scope, services.cluster()
-    if site is None or not uid:
-        return None
-    pods = visible_pods(scope, services.pods())
+    scope = question.viewer.scope
+    pods = visible_pods(scope, services.pods()) if uid else ()
     pod = next((pod for pod in pods if pod.metadata.uid == uid), None)
     if pod is None:
         return None

@@ -45,7 +45,7 @@ _log = structlog.get_logger(__name__)
 def page_routes(services: PageServices) -> list[Route]:
     """Return the routes of all pages and of what they name; raises ``OSError``."""
     files = static_files()
-    templates = PageTemplates(files, version=services.version, notice=services.notice)
+    templates = PageTemplates(files, services)
     pages = [
         Route(path, _endpoint(services, templates, answer), methods=["GET"], name=path)
         for path, answer in (*page_answers.ANSWERS, *fleet_answers.ANSWERS)

@@ -1,7 +1,7 @@
 """What pages are made from; the program wires it, and a test or the demo does too."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from starlette.requests import Request
@@ -9,6 +9,7 @@ from starlette.requests import Request
 from console.access.viewer import Viewer
 from console.cluster.pod import PodView
 from console.cluster.snapshot import ClusterView
+from console.pages.fleet.capacity import FleetMemory
 from console.store.store import RecordStore
 
 
@@ -30,3 +31,5 @@ class PageServices:
     query: Callable[[str], Awaitable[object]] | None = None
     version: str = ""
     notice: str = ""
+    login: bool = False  # people log in, and may log out
+    fleet: FleetMemory = field(default_factory=FleetMemory)

@@ -9,6 +9,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from allocator.model.untrusted import inert_lines
 from console.pages.parts.blocks import PageView
 from console.pages.parts.cell import absolute, stamp
+from console.serve.page_services import PageServices
 from console.serve.static_files import StaticFile
 
 FOLDER: Final = Path(__file__).parents[1] / "templates"
@@ -30,10 +31,8 @@ NAVIGATION: Final = (
 class PageTemplates:
     """The templates of all pages."""
 
-    def __init__(
-        self, files: Mapping[str, StaticFile], *, version: str = "", notice: str = ""
-    ) -> None:
-        """Load the templates; *files* are those that each page names, *notice* is on each."""
+    def __init__(self, files: Mapping[str, StaticFile], services: PageServices) -> None:
+        """Load the templates; *files* are those that each page names."""
         environment = Environment(
             loader=FileSystemLoader(FOLDER, encoding="utf-8"),
             autoescape=True,
@@ -47,8 +46,9 @@ class PageTemplates:
             "style": files["console.css"].address,
             "script": files["console.js"].address,
             "icon": files["icon.svg"].address,
-            "version": version,
-            "notice": notice,
+            "version": services.version,
+            "notice": services.notice,
+            "login": services.login,
             "stamp": stamp,
             "absolute": absolute,
         }

@@ -75,11 +75,16 @@ def admitted(found: Json, context: AdmissionContext) -> Json:
     """Return a received pod as the API server would go on with it; fails if it is refused."""
     outcome = decide(typed(found), context)
     assert not isinstance(outcome, Refused), str(outcome.findings.first)
+    return patched(found, outcome)
+
+
+def patched(found: Json, outcome: Outcome) -> Json:
+    """Return a received pod as the API server would go on with it after *outcome*."""
     if not isinstance(outcome, Rewritten | GpusHidden):
         return copy.deepcopy(found)
     ops = orjson.loads(orjson.dumps(operations(typed(found), outcome.intent)))
-    patched: Json = jsonpatch.apply_patch(copy.deepcopy(found), ops)
-    return received(patched)
+    changed: Json = jsonpatch.apply_patch(copy.deepcopy(found), ops)
+    return received(changed)
 
 
 def variables(found: Json, name: str = "main", kind: str = "containers") -> Json:

@@ -1,20 +1,26 @@
 """Records of a real webhook reach a console by certificates that the webhook issued for both."""
 
 import base64
+import contextlib
 import json
 import ssl
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from console.records.query import EVERYTHING, RecordFilter
+from console.store.opening import open_store
 from tests.builders.pods import pod
 from tests.cluster.api import ApiError, wait_for
 from tests.cluster.installation import SYSTEM, Installation, Replica, installation
 from tests.cluster.ports import free_port
+from tests.cluster.process import Process
 from tests.cluster.site import MANIFESTS
+from tests.cluster.test_console import account_kubeconfig, is_ready
 from tests.fakes.pki import Authority
 from tests.fakes.records_console import RecordsConsole, listening
 
@@ -29,11 +35,12 @@ def site(
 ) -> Iterator[Installation]:
     folder = tmp_path_factory.mktemp("records")
     with installation(programs, folder) as found:
-        manifest = MANIFESTS / "components" / "records" / "rbac.yaml"
+        components = MANIFESTS / "components"
+        rights = [
+            f"--filename={components / name / 'rbac.yaml'}" for name in ("console", "records")
+        ]
         kubeconfig = f"--kubeconfig={found.plane.kubeconfig}"
-        subprocess.run(
-            [programs["kubectl"], kubeconfig, "apply", f"--filename={manifest}"], check=True
-        )
+        subprocess.run([programs["kubectl"], kubeconfig, "apply", *rights], check=True)
         yield found
 
 
@@ -124,6 +131,66 @@ def test_certificates_are_issued_and_records_survive_kills(
     assert {"before", "meanwhile"} <= names
     assert replica.metric("vgpu_audit_dropped_total") == 0
     assert replica.metric("vgpu_audit_rejected_total") == 0
+
+
+def real_console(site: Installation, folder: Path, authority: Authority, *, port: int) -> Process:
+    """Return a console that takes records at *port*, which is not started yet."""
+    served = folder / "served"
+    served.mkdir()
+    serving = authority.issue("server")
+    (served / "tls.crt").write_bytes(serving.certificate)
+    (served / "tls.key").write_bytes(serving.key)
+    (served / "ca.crt").write_bytes(secret(site, SYSTEM, "vgpu-console-tls")["ca.crt"])
+    kubeconfig = account_kubeconfig(site.plane, site.api, folder / "console.kubeconfig")
+    command: list[str | Path] = [
+        *(sys.executable, MANIFESTS.parent / "vgpu.py", "console"),
+        *(f"--listen=127.0.0.1:{free_port()}", f"--records=127.0.0.1:{port}"),
+        *(f"--health=127.0.0.1:{port + 1}", f"--cert-files={served}", "--drain=1"),
+        *(f"--store={folder / 'records.db'}", f"--kubeconfig={kubeconfig}"),
+    ]
+    return Process("console", command, folder / "console.log")
+
+
+@pytest.mark.timeout(300)
+def test_a_real_console_has_every_record_after_kills_of_both(
+    site: Installation, tmp_path: Path
+) -> None:
+    """Each pod's admission, once, from whom the API server knows as our webhook."""
+    port, authority, files = free_port(), Authority("console"), tmp_path / "audit"
+    replica = sender(site, files, port)
+    wait_for(lambda: secret(site, SYSTEM, "vgpu-audit-client").keys() >= KEYS)
+    wait_for(lambda: secret(site, SYSTEM, "vgpu-console-tls").keys() >= KEYS)
+    mount(site, files, authority)
+    console = real_console(site, tmp_path, authority, port=port)
+    namespace, killed = site.namespace(), set[str]()
+    try:
+        for number in range(3):
+            console.start(lambda: is_ready(port + 1), within=30)
+            site.create(namespace, {**pod(), "metadata": {"name": f"p-{number}"}})
+            wait_for(lambda: replica.metric("vgpu_audit_queue_length") == 0, within=60)
+            console.kill()
+            site.create(namespace, {**pod(), "metadata": {"name": f"q-{number}"}})
+            wait_for(lambda: replica.metric("vgpu_audit_spooled_bytes") > 0)
+            time.sleep(1.5)  # more than lines are gathered for
+            killed |= written(replica)
+            replica.process.kill()
+            replica.start()
+        console.start(lambda: is_ready(port + 1), within=30)
+        wait_for(lambda: replica.metric("vgpu_audit_queue_length") == 0, within=60)
+        everything = killed | written(replica)
+    finally:
+        console.stop()
+
+    assert replica.metric("vgpu_audit_rejected_total") == 0
+    assert replica.metric("vgpu_audit_dropped_total") == 0
+    with contextlib.closing(open_store(str(tmp_path / "records.db"))) as store:
+        stored = list(store.export(EVERYTHING, RecordFilter()))
+    ids = [each.record.id for each in stored]
+    assert everything <= set(ids)
+    assert len(set(ids)) == len(ids)
+    names = {each.record.pod for each in stored}
+    assert {f"{each}-{number}" for each in "pq" for number in range(3)} <= names
+    assert {each.sender for each in stored} == {"webhook, by certificate and token"}
 
 
 def test_the_console_is_believed_by_its_senders(site: Installation, tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from allocator.model.allocation import Grant
 from allocator.model.request import Mode
 from allocator.model.units import CorePercent, MiB
 from tests.gpu import room, tenant
+from tests.gpu.child_program import ChildProgram
 from tests.gpu.report import FailedError, SkippedError
 
 Answer = Mapping[str, Any]
@@ -45,25 +46,21 @@ _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MIB: Final = 1 << 20
 
 
-class CudaProcess:
+class CudaProcess(ChildProgram[bytes]):
     """A running ``tenant.py``; closing it kills it."""
 
     def __init__(self, before: Sequence[str], env: Mapping[str, str]) -> None:
         """Start it after the words *before*, with exactly *env* in its environment."""
         self._errors = TemporaryFile()  # noqa: SIM115 -- closed with the process
-        self._process = subprocess.Popen(
+        process = subprocess.Popen(
             [*before, *_python(tenant.__file__)],
             env=env,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
         )
+        super().__init__(process, self._errors)
         self._unread = b""
-
-    @property
-    def pid(self) -> int:
-        """Return its pid, in the pid namespace of the checks."""
-        return self._process.pid
 
     def order(self, name: str, **arguments: float) -> None:
         """Give an order; ``tenant.py`` lists them."""
@@ -116,30 +113,11 @@ class CudaProcess:
         """Return the answer to an order that must succeed."""
         return _require_success(self.ask(name, **arguments))
 
-    def kill(self) -> None:
-        """End it as SIGKILL does, without a chance to tidy up."""
-        self._process.kill()
-        self._process.wait(PATIENCE)
-
     def _end_text(self, name: str) -> str:
         code = self._process.wait(PATIENCE)
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").splitlines()
         return f"the program ended with {code} during {name}: {' / '.join(lines[-3:])}"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.kill()
-        for pipe in (self._process.stdin, self._process.stdout, self._errors):
-            if pipe is not None:
-                pipe.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from console.cluster.snapshot import ClusterView
 from console.records.query import EVERYTHING, Scope
 from console.serve.page_routes import page_routes
 from console.serve.page_services import PageServices
+from console.store.store import RecordStore
 from tests.builders.console import (
     hostile_records,
     hostile_rows,
@@ -39,9 +40,16 @@ def services(kind: str = "typical", scope: Scope = EVERYTHING) -> PageServices:
     stores: dict[str, Callable[[], FakeRecordStore]] = {
         "typical": lambda: FakeRecordStore(typical_rows(), typical_records(), typical_usage()),
         "empty": FakeRecordStore,
+        "measured": lambda: FakeRecordStore(typical_rows(), typical_records(), typical_usage()),
         "hostile": lambda: FakeRecordStore(hostile_rows(), hostile_records(), ()),
     }
-    store = stores[kind]()
+    return services_of(stores[kind](), kind, scope)
+
+
+def services_of(
+    store: RecordStore, kind: str = "typical", scope: Scope = EVERYTHING
+) -> PageServices:
+    """Return what pages are made from, with the records of *store*."""
     view = site([], []) if kind == "empty" else site()
     pods = () if kind == "empty" else typical_pods()
 
@@ -58,8 +66,33 @@ def services(kind: str = "typical", scope: Scope = EVERYTHING) -> PageServices:
         return NOW
 
     return PageServices(
-        store=store, viewer=viewer, cluster=cluster, pods=current_pods, now=now, version="0.1.0"
+        store=store,
+        viewer=viewer,
+        cluster=cluster,
+        pods=current_pods,
+        now=now,
+        query=prometheus_answer if kind == "measured" else None,
+        version="0.1.0",
+        login=True,
     )
+
+
+async def prometheus_answer(question: str) -> object:
+    """Answer as Prometheus does: half of what is promised is used, and one pod is idle."""
+    limit = 0.5 if "memory_used" in question else 1.0
+    if "topk" in question:
+        labels = {"namespace": "team-a", "pod": "train-0", "container": "main"}
+        result = [{"metric": labels, "value": [NOW.timestamp(), "30000"]}]
+    elif "by (namespace)" in question:
+        value = [NOW.timestamp(), str(limit * 19968 * 1024**2)]
+        result = [{"metric": {"namespace": "team-a"}, "value": value}]
+    else:
+        values = [
+            [NOW.timestamp() - 720 * step, str(limit * (40 + step % 7) * 1024**3)]
+            for step in range(120, -1, -1)
+        ]
+        result = [{"metric": {}, "values": values}]
+    return {"status": "success", "data": {"result": result}}
 
 
 def typical_pods() -> tuple[PodView, ...]:
@@ -113,7 +146,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=8444)
     parser.add_argument(
-        "kind", nargs="?", default="typical", choices=["typical", "empty", "hostile"]
+        "kind", nargs="?", default="typical", choices=["typical", "measured", "empty", "hostile"]
     )
     options = parser.parse_args()
     uvicorn.run(console_app(options.kind), host="127.0.0.1", port=options.port)

@@ -14,7 +14,21 @@ ELEMENTS = frozenset(
         *("footer", "section", "div", "h1", "h2", "p", "ul", "ol", "li", "a", "span", "strong"),
         *("time", "bdi", "code", "pre", "ins", "del", "form", "label", "input", "select"),
         *("option", "textarea", "button", "table", "caption", "thead", "tbody", "tr", "th", "td"),
-        *("dl", "dt", "dd", "figure", "figcaption", "svg", "g", "rect", "text", "polyline"),
+        *(
+            "dl",
+            "dt",
+            "dd",
+            "figure",
+            "figcaption",
+            "svg",
+            "line",
+            "details",
+            "summary",
+            "g",
+            "rect",
+            "text",
+            "polyline",
+        ),
     )
 )
 

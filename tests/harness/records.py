@@ -42,13 +42,13 @@ def _wrong_fields(raw: object, value: object, place: str) -> Iterator[str]:
 
 
 class KeptRecords(list[Mapping[str, Any]]):
-    """Keeps records as they were handed over, and checks that each can be written and read."""
+    """Keeps records as they are written, and checks that each can be read."""
 
     def remember(self, record: Mapping[str, Any], /) -> None:
         line = line_of(record)
         assert line is not None, record
         strict_record(line)
-        super().append(record)
+        super().append(orjson.loads(line))
 
     append = remember
 

@@ -16,6 +16,7 @@ from tests.builders.gpunodes import Json
 from tests.builders.model import nodes_of, snapshot
 from tests.builders.pods import MEMORY, NUMBER, admitted, container, pod, received
 from tests.fakes.ledger_server import LedgerServer
+from tests.harness.records import KeptRecords
 from webhook.admission.context import AdmissionContext
 from webhook.binding.binding_server import BindingHandler
 from webhook.review.admission_review import NotAReviewError
@@ -59,7 +60,10 @@ def answer(body: bytes) -> tuple[Json | None, int]:
     """Return the response, if the body was a review at all, and how many entries there are."""
     server = LedgerServer(pods={"p": stored(ASKING)})
     binder = BindingHandler(
-        calls=server, context_of=lambda _: AROUND, nodes_with_entry=lambda _: frozenset()
+        calls=server,
+        context_of=lambda _: AROUND,
+        nodes_with_entry=lambda _: frozenset(),
+        remember=KeptRecords().remember,
     )
     try:
         response = answered(asyncio.run(binder.bind(body)))

@@ -107,7 +107,9 @@ def test_the_wheel_holds_what_runs() -> None:
     """Programs and their packages, and neither tests nor benchmarks."""
     shipped = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"]
 
-    assert {"agent", "allocator", "webhook", "console", "certs", "kube", "vgpu.py"} <= set(shipped)
+    assert {"agent", "allocator", "webhook", "console", "certs", "kube", "demo", "vgpu.py"} <= set(
+        shipped
+    )
     assert not {"tests", "benchmarks"} & set(shipped)
 
 

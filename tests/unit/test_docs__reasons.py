@@ -8,6 +8,7 @@ import msgspec
 import orjson
 import pytest
 
+from allocator.catalog.reason_texts import HAMI_NAMES, REASON_TEXTS
 from allocator.config.device_config import DeviceConfig, configured_vocabularies
 from allocator.config.namespace_policy import NamespacePolicy
 from allocator.config.settings import DEFAULTS, FleetScope, settings_of
@@ -181,6 +182,16 @@ def test_another_object_is_refused_as_the_page_says() -> None:
         parse(orjson.dumps(body))
 
     assert ROWS[Reason.UNREADABLE].endswith(f": {raised.value}")
+
+
+def test_the_console_shows_the_same() -> None:
+    """The page and the console have one source, for each reason there is."""
+    text = (DOCS / "reasons.md").read_text()
+    rows = [f"| `{r}` | {t.meaning} | `{t.example}` |" for r, t in REASON_TEXTS.items()]
+
+    assert [row for row in rows if row not in text] == []
+    assert [f"| {h} | {r} |" for h, r in HAMI_NAMES.items() if f"| {h} | {r} |" not in text] == []
+    assert set(REASON_TEXTS) == set(Reason)
 
 
 def test_every_row_is_compared() -> None:

@@ -7,6 +7,8 @@ escaped.
 from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
+import orjson
+
 from allocator.audit.record import SCHEMA
 from allocator.audit.record_source import RecordStamp
 from allocator.catalog.keys import ASKED_KEY
@@ -18,17 +20,25 @@ from allocator.replay.request_codec import encode_request
 from webhook.admission.messages import word
 from webhook.admission.outcome import GpusHidden, Outcome, Refused, Rewritten, Untouched
 from webhook.review.admission_review import Request
-from webhook.review.json_patch import Operation, pointer_token
+from webhook.review.json_patch import (
+    ANNOTATIONS,
+    EncodedPatch,
+    Operation,
+    joined_arrays,
+    pointer_token,
+)
 from webhook.review.pod_schema import Metadata, OwnerReference
 
 _MOST_CHANGES = 50
+_LARGEST_CHANGES = 8 * 1024  # bytes, beyond which only the first are recorded
+_DELETE = b"\x7f"  # the only ASCII character that JSON leaves and nobody sees
 _MOST_OWNERS = 4
 _MOST_GROUPS = 16
 _MOST_WARNINGS = 16
 _MOST_CONTAINERS = 64
+_REQUESTING = (Rewritten, Refused)
 _NOBODY = Metadata()
-_ANNOTATIONS = "/metadata/annotations"
-_ASKED_PATH = f"{_ANNOTATIONS}/{pointer_token(ASKED_KEY)}"
+_ASKED_PATH = f"{ANNOTATIONS}/{pointer_token(ASKED_KEY)}"
 _STAGES = {Stage.INIT: "init", Stage.SIDECAR: "sidecar", Stage.APP: "main"}
 
 
@@ -52,14 +62,14 @@ def record(
     outcome: Outcome,
     context: DecisionContext,
     *,
-    operations: Sequence[Operation] = (),
+    patch: EncodedPatch | None = None,
 ) -> dict[str, Any]:
     """Return the whole record of a mutating pass, ready to be written as one line."""
     fields = _beginning(request, outcome, context)
     fields.update(_reasons(outcome))
-    if operations:
-        fields["changes"] = _changes(operations)
-    if isinstance(outcome, Rewritten | Refused) and outcome.recorded is not None:
+    if patch is not None:
+        fields["changes"] = _changes(patch)
+    if isinstance(outcome, _REQUESTING) and outcome.recorded is not None:
         fields["asked"] = encode_request(outcome.recorded)
     if context.snapshot:
         fields["snapshot"] = context.snapshot
@@ -100,28 +110,41 @@ def audit(request: Request, outcome: Outcome) -> dict[str, str]:
     return values
 
 
-def _changes(operations: Sequence[Operation]) -> list[Operation]:
-    """Return the first operations, with the values that are wholly ours: all but what was asked.
+def _changes(patch: EncodedPatch) -> orjson.Fragment:
+    """Return the operations with the values that are wholly ours: all but what was asked.
 
-    Those of annotations come first, and no other has a value that a tenant wrote.
+    Some of our values name a container, which the API server has not checked yet.
     """
-    first = operations[:_MOST_CHANGES]
-    if not is_plain("".join([op["path"] for op in first])):
-        first = [{**op, "path": inert(op["path"][:LONGEST_NAME])} for op in first]
-    shown = []
-    for op in first:
-        if not op["path"].startswith(_ANNOTATIONS):
+    shown = orjson.dumps([_shown_annotation(op) for op in patch.annotations[:_MOST_CHANGES]])
+    others = patch.others
+    if len(others) > _LARGEST_CHANGES or not others.isascii() or _DELETE in others:
+        others = _bounded_changes(patch.rest)
+    return orjson.Fragment(joined_arrays(shown, others))
+
+
+def _bounded_changes(operations: Sequence[Operation]) -> bytes:
+    """Return the JSON of the first operations, without values that are not plain."""
+    changes: list[bytes] = []
+    left = _LARGEST_CHANGES
+    for op in operations[:_MOST_CHANGES]:
+        change = orjson.dumps(op)
+        if not is_plain(change.decode()):
+            change = orjson.dumps({"op": op["op"], "path": inert(op["path"][:LONGEST_NAME])})
+        left -= len(change)
+        if left < 0:
             break
-        shown.append(_shown_annotation(op))
-    return [*shown, *first[len(shown) :]]
+        changes.append(change)
+    return b"[%b]" % b",".join(changes)
 
 
 def _shown_annotation(op: Operation) -> Operation:
     path = op["path"]
-    if path == _ANNOTATIONS:
+    if path == ANNOTATIONS:
         ours = {key: text for key, text in op["value"].items() if key != ASKED_KEY}
         return {"op": op["op"], "path": path, "value": ours}
-    return {"op": op["op"], "path": path} if path == _ASKED_PATH else op
+    if path == _ASKED_PATH:
+        return {"op": op["op"], "path": path}
+    return op if is_plain(path) else {"op": op["op"], "path": inert(path[:LONGEST_NAME])}
 
 
 def _beginning(request: Request, outcome: Outcome, context: DecisionContext) -> dict[str, Any]:

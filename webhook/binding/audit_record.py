@@ -142,8 +142,8 @@ def _promise(commit: Commit) -> dict[str, Any]:
         "live": live_rows(commit.node),
         "asked": encode_request(recorded),
         "demand": demand_fields(commit.demand, commit.node),
-        "hard_policy": claim.hard_policy,
-        "positions": claim.positions[:_MOST_WISHED],
+        "hard_policy": escaped(claim.hard_policy),
+        "positions": list(map(all_shown, claim.positions[:_MOST_WISHED])),
         "earlier": commit.earlier,
     }
 

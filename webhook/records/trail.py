@@ -6,7 +6,7 @@ from datetime import datetime
 
 from allocator.audit.record import Component
 from allocator.audit.record_source import RecordSource
-from allocator.audit.record_writer import RecordSink, RecordWriter
+from allocator.audit.record_writer import DeferRecord, RecordSink, RecordWriter, make_now
 from allocator.replay.snapshot_records import SnapshotRecords
 from webhook.admission.context import AdmissionContext
 from webhook.binding.audit_record import BindRecords
@@ -18,6 +18,7 @@ class AuditTrail:
     """One source of identifiers, one sink, and the snapshots that were written there."""
 
     sink: RecordSink
+    defer: DeferRecord
     source: RecordSource
     writer: RecordWriter
     snapshots: SnapshotRecords
@@ -41,10 +42,20 @@ class AuditTrail:
         )
 
 
-def audit_trail(
-    sink: RecordSink, *, instance: str, version: str, entropy: int, now: Callable[[], datetime]
+def audit_trail(  # noqa: PLR0913 -- whose it is, and where it leads
+    sink: RecordSink,
+    *,
+    instance: str,
+    version: str,
+    entropy: int,
+    now: Callable[[], datetime],
+    defer: DeferRecord = make_now,
 ) -> AuditTrail:
-    """Return the trail of *instance*; *entropy* is random, and *now* returns the time in UTC."""
+    """Return the trail of *instance*; *entropy* is random, and *now* returns the time in UTC.
+
+    *defer* takes what makes records of reviews, which may be done later.
+    """
     source = RecordSource(Component.WEBHOOK, instance=instance, version=version, entropy=entropy)
     writer = RecordWriter(sink=sink, source=source, now=now)
-    return AuditTrail(sink=sink, source=source, writer=writer, snapshots=SnapshotRecords(writer))
+    snapshots = SnapshotRecords(writer)
+    return AuditTrail(sink=sink, defer=defer, source=source, writer=writer, snapshots=snapshots)

@@ -176,16 +176,19 @@ def allow(
     uid: str,
     *,
     operations: Sequence[Mapping[str, Any]] = (),
+    patch: bytes = b"",
     warnings: Sequence[str] = (),
     audit: Mapping[str, str] | None = None,
 ) -> bytes:
-    """Answer that the object may pass, changed by *operations* (RFC 6902)."""
+    """Answer that the object may pass, changed by *operations* (RFC 6902), or by their JSON."""
     answer = _answer({"uid": uid, "allowed": True}, warnings, audit)
-    if not operations:
+    if operations:
+        patch = orjson.dumps(operations)
+    if not patch:
         return answer
     # Base64 needs no encoding, and is most of the answer: it is put in where the response ends.
-    patch = base64.b64encode(orjson.dumps(operations))
-    return b'%b,"patchType":"JSONPatch","patch":"%b"}}' % (answer[:-2], patch)
+    text = base64.b64encode(patch)
+    return b'%b,"patchType":"JSONPatch","patch":"%b"}}' % (answer[:-2], text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

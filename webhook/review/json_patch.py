@@ -7,13 +7,16 @@ so parents are created from what was received and no ``test`` is ever emitted.
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import msgspec
+import orjson
 
 from allocator.model.value import Value
 from webhook.review.pod_schema import Container, Pod
 
+ANNOTATIONS: Final = "/metadata/annotations"
+NO_OPERATIONS: Final = b"[]"
 Operation = dict[str, Any]
 Entry = Mapping[str, Any]
 
@@ -67,6 +70,41 @@ def operations(pod: Pod, intent: Intent) -> list[Operation]:
     return ops
 
 
+class EncodedPatch(Value, frozen=True):
+    """Operations as JSON, so that an answer and its record need not encode them twice.
+
+    ``annotations`` are those at the start that change annotations, ``others`` the JSON of the
+    ``rest``.
+    """
+
+    annotations: list[Operation]
+    rest: list[Operation]
+    others: bytes
+
+    @property
+    def text(self) -> bytes:
+        """Return the whole patch."""
+        return joined_arrays(orjson.dumps(self.annotations), self.others)
+
+
+def encoded(ops: list[Operation]) -> EncodedPatch:
+    """Return *ops* as JSON."""
+    first = 0
+    for op in ops:
+        if not op["path"].startswith(ANNOTATIONS):
+            break
+        first += 1
+    rest = ops[first:]
+    return EncodedPatch(ops[:first], rest, orjson.dumps(rest))
+
+
+def joined_arrays(one: bytes, other: bytes) -> bytes:
+    """Return the JSON of an array with the items of two."""
+    if one == NO_OPERATIONS:
+        return other
+    return one if other == NO_OPERATIONS else b"%b,%b" % (one[:-1], other[1:])
+
+
 def _container_at(pod: Pod, change: ContainerIntent) -> Container:
     spec = pod.spec
     match change.kind:
@@ -80,7 +118,7 @@ def _container_at(pod: Pod, change: ContainerIntent) -> Container:
 
 def _annotations(pod: Pod, intent: Intent) -> list[Operation]:
     present, wanted = pod.metadata.annotations, intent.annotations
-    at = "/metadata/annotations"
+    at = ANNOTATIONS
     if present is None:
         return [{"op": "add", "path": at, "value": dict(wanted)}] if wanted else []
     removed = [key for key in intent.annotations_removed if key in present and key not in wanted]

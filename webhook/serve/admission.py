@@ -2,17 +2,17 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import structlog
 
 from allocator.audit.record_source import UNNAMED, RecordSource
-from allocator.audit.record_writer import RecordSink
+from allocator.audit.record_writer import DeferRecord, RecordSink, make_now
 from allocator.cli.http_server import CLOSE, App, Receive, Scope, Send
 from webhook.admission import ephemeral_containers
 from webhook.admission.audit_record import DecisionContext, audit, confirmation_record, record
@@ -25,7 +25,6 @@ from webhook.caller.hook_paths import HookPaths
 from webhook.review.admission_review import (
     BadObjectError,
     NotAReviewError,
-    PodReview,
     Refusal,
     Request,
     allow,
@@ -33,7 +32,7 @@ from webhook.review.admission_review import (
     refuse,
     uid_at_start,
 )
-from webhook.review.json_patch import Operation, operations
+from webhook.review.json_patch import EncodedPatch, encoded, operations
 from webhook.review.pod_schema import Pod
 from webhook.serve.http import AtOnce
 from webhook.serve.metrics import WebhookMetrics
@@ -45,6 +44,7 @@ LARGEST_BODY: Final = 7 * 1024 * 1024  # two objects of the API server's 3 MiB, 
 SLOWEST_BODY: Final = 5.0  # seconds; no hook of ours waits longer
 RETRY_SECONDS: Final = 1
 _CHANGING: Final = (Rewritten, GpusHidden)
+_REQUESTING: Final = (Rewritten, Refused)
 MOST: Final = 512  # reviews at a time
 log = structlog.get_logger()
 
@@ -55,6 +55,16 @@ class AdmissionView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     context: AdmissionContext
     settings_digest: str = ""
     age: float | None = None
+
+
+class _Decided(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A decision about the pod of one review, whose body has *size* bytes."""
+
+    request: Request
+    outcome: Outcome
+    step: str
+    started: float  # of the clock of ticks
+    size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +81,8 @@ class PodHandler:
     source: RecordSource = UNNAMED
     # Returns the digest of what a decision rests on, which is recorded once.
     snapshot_digest: Callable[[AdmissionContext], str] = lambda _: ""
+    # Makes records later, several at a time, which takes half the time of each by itself.
+    defer: DeferRecord = make_now
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     ticks: Callable[[], float] = time.perf_counter
 
@@ -97,30 +109,22 @@ class PodHandler:
             return refuse(error.uid, _unreadable_refusal(error))
         view = self.view(reviewed.request.namespace)
         outcome = judge(reviewed.pod, reviewed.request.old_object, view.context)
-        return self._finish(reviewed, outcome, view=view, step=step, started=started)
+        decided = _Decided(
+            request=reviewed.request, outcome=outcome, step=step, started=started, size=len(body)
+        )
+        return self._finish(reviewed.pod, decided, view)
 
-    def _finish(
-        self,
-        reviewed: PodReview,
-        outcome: Outcome,
-        *,
-        view: AdmissionView,
-        step: str,
-        started: float,
-    ) -> bytes:
+    def _finish(self, pod: Pod, decided: _Decided, view: AdmissionView) -> bytes:
         """Carry a decision out: the answer, the record, the count; dry runs leave no trace."""
-        request = reviewed.request
-        ops: list[Operation] = []
+        request, outcome, step = decided.request, decided.outcome, decided.step
+        patch = None
         if step != "validate" and isinstance(outcome, _CHANGING):
-            ops = operations(reviewed.pod, outcome.intent)
-        seconds = self.ticks() - started
+            ops = operations(pod, outcome.intent)
+            patch = encoded(ops) if ops else None
+        seconds = self.ticks() - decided.started
         if not request.dry_run:
             if self.journal is not None:
-                self.journal.remember(
-                    self._record_of(
-                        request, outcome, view=view, step=step, seconds=seconds, ops=ops
-                    )
-                )
+                self._record(decided, view, patch, seconds=seconds, sink=self.journal)
             if _is_final(outcome, step):
                 self._count(request, outcome)
         self.metrics.observe_decision(step, seconds)
@@ -129,30 +133,43 @@ class PodHandler:
             return refuse(
                 request.uid, refusal(outcome), warnings=notes, audit=audit(request, outcome)
             )
-        return allow(request.uid, operations=ops, warnings=notes, audit=audit(request, outcome))
-
-    def _record_of(  # noqa: PLR0913 -- what a record says
-        self,
-        request: Request,
-        outcome: Outcome,
-        *,
-        view: AdmissionView,
-        step: str,
-        seconds: float,
-        ops: Sequence[Operation],
-    ) -> dict[str, Any]:
-        asks = isinstance(outcome, Rewritten | Refused) and outcome.recorded is not None
-        context = DecisionContext(
-            stamp=self.source.stamp(self.now()),
-            seconds=round(seconds, 6),
-            settings=view.settings_digest,
-            snapshot=self.snapshot_digest(view.context) if asks and step == "mutate" else "",
-            age=view.age,
-            step=step,
+        return allow(
+            request.uid,
+            patch=b"" if patch is None else patch.text,
+            warnings=notes,
+            audit=audit(request, outcome),
         )
-        if step == "validate":
-            return confirmation_record(request, outcome, context)
-        return record(request, outcome, context, operations=ops)
+
+    def _record(
+        self,
+        decided: _Decided,
+        view: AdmissionView,
+        patch: EncodedPatch | None,
+        *,
+        seconds: float,
+        sink: RecordSink,
+    ) -> None:
+        """Let a record be made of a decision; what surrounds it is noted now."""
+        request, outcome, step = decided.request, decided.outcome, decided.step
+        asks = isinstance(outcome, _REQUESTING) and outcome.recorded is not None
+        snapshot = self.snapshot_digest(view.context) if asks and step == "mutate" else ""
+        settings, age, at, caller = view.settings_digest, view.age, self.now(), self.source.caller()
+
+        def make() -> None:
+            context = DecisionContext(
+                stamp=self.source.stamp(at, caller),
+                seconds=round(seconds, 6),
+                settings=settings,
+                snapshot=snapshot,
+                age=age,
+                step=step,
+            )
+            if step == "validate":
+                sink.remember(confirmation_record(request, outcome, context))
+            else:
+                sink.remember(record(request, outcome, context, patch=patch))
+
+        self.defer(make, decided.size)
 
     def _count(self, request: Request, outcome: Outcome) -> None:
         mode = str(outcome.choice.mode) if isinstance(outcome, Rewritten) else ""

@@ -111,6 +111,7 @@ async def run(options: WebhookOptions) -> None:
         journal = AuditLog((output, *delivery), dropped=metrics.dropped)
         trail = audit_trail(
             journal,
+            defer=journal.defer,
             instance=options.identity,
             version=version(),
             entropy=secrets.randbits(ENTROPY_BITS),
@@ -224,6 +225,7 @@ def _admission_app(
         metrics=metrics,
         source=trail.source.reviewed_by(callers.shown),
         snapshot_digest=trail.fleet_digest,
+        defer=trail.defer,
     )
     workloads = WorkloadHandler(
         context_of=lambda namespace: pods.view(namespace).context,

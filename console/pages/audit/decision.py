@@ -13,6 +13,7 @@ from console.explain import why_text
 from console.explain.fit import Fit
 from console.explain.why import PodWhy
 from console.get.listing import API_VERSION
+from console.pages.audit.decisions import shown_digest
 from console.pages.fleet.fit import answer_lines
 from console.pages.parts.blocks import (
     FactList,
@@ -34,6 +35,7 @@ from console.pages.parts.words import (
     asked_text,
     device_text,
     given_memory,
+    reason_cell,
     state_cell,
     verdict_cell,
 )
@@ -44,6 +46,11 @@ _SOURCES: Final = {
     "only": "no other mode could serve it",
     "best": "the best of those that can serve it",
 }
+_HOW: Final = {
+    "direct": "created the pod",
+    "workload": "created or changed the workload",
+}
+TODAY: Final = "today"  # value of an address that asks for it
 _UNRECORDED: Final = "no record says so"
 MOST_LIFE: Final = 500  # records that a store returns of one pod
 _LONGEST_VALUE: Final = 2000  # characters of a value in the table of changes
@@ -66,6 +73,7 @@ class DecisionFacts:
     why: PodWhy | None = None  # of the pod, where it exists
     today: Fit | None = None  # the same request on the GPUs as they are now
     limited: bool = False  # the viewer may not see nodes
+    postponed: int = 0  # nodes on which nothing was decided again, because that takes long
     replay: ReplayView | None = None
 
 
@@ -75,7 +83,7 @@ def decision_page(question: PageQuestion, facts: DecisionFacts) -> PageView:
     name = f"{row.namespace}/{row.pod}"
     return PageView(
         title=f"{row.verdict} {name}",
-        heading=f"Decision {row.digest or 'without a digest'}",
+        heading=f"Decision {shown_digest(row.digest) or 'without a digest'}",
         word=replace(verdict_cell(row.verdict), text=row.verdict.upper()),
         blocks=tuple(_blocks(question, facts)),
         document=decision_document(question, facts),
@@ -120,18 +128,19 @@ def _blocks(question: PageQuestion, facts: DecisionFacts) -> Iterator[PageBlock]
     yield from _why(decided)
     if decided is not None and decided.changes:
         yield _changes(decided)
-    yield from _what_it_takes(facts)
+    yield from _what_it_takes(question, facts)
     yield life_line(facts.life, question.now, people=question.viewer.scope.people, most=MOST_LIFE)
     if facts.replay is not None:
         yield from facts.replay.blocks
 
 
 def admission_of(life: Sequence[StoredRecord]) -> AdmissionRecord | None:
-    """Return the record of the decision: the last that changed or refused the pod."""
+    """Return the record of the decision; that of the validating pass says less."""
     records = [stored.record for stored in life]
     admissions = [one for one in records if isinstance(one, AdmissionRecord)]
-    telling = [one for one in admissions if one.findings or one.changes or one.mode]
-    return next(reversed(telling or admissions), None)
+    telling = [one for one in admissions if one.findings or one.changes or one.costs_per_mille]
+    choosing = [one for one in admissions if one.mode]
+    return next(reversed(telling or choosing or admissions), None)
 
 
 def _who(question: PageQuestion, facts: DecisionFacts) -> FactList:
@@ -186,8 +195,8 @@ def _requester(facts: DecisionFacts, *, people: bool) -> TableCell:
         last = workloads[-1]
         verb = "created" if last.operation == "CREATE" else "changed"
         how = f"{verb} {last.object.kind} {last.object.name} at {last.at}"
-    elif row.requester_source == "direct":
-        how = "created the pod"
+    else:
+        how = _HOW.get(row.requester_source, "")
     return plain(row.requester, note=how if row.requester else "", why=NOBODY_KNOWN)
 
 
@@ -245,13 +254,13 @@ def _refusals(decided: AdmissionRecord) -> PageTable:
         caption="Why it was refused, and what it would take",
         columns=(
             TableColumn(key="reason", title="Reason"),
-            TableColumn(key="text", title="What is wrong"),
-            TableColumn(key="remedy", title="What it would take"),
-            TableColumn(key="field", title="Field"),
+            TableColumn(key="text", title="What is wrong", wide=True),
+            TableColumn(key="remedy", title="What it would take", wide=True),
+            TableColumn(key="field", title="Field", wide=True),
         ),
         rows=tuple(
             (
-                code(finding.reason, href=f"/reasons#{finding.reason}"),
+                reason_cell(finding.reason, why=_UNRECORDED),
                 plain(finding.text.rpartition("; ")[0] or finding.text),
                 plain(finding.text.rpartition("; ")[2] if "; " in finding.text else ""),
                 code(finding.field),
@@ -329,18 +338,26 @@ def _change(change: ChangePart) -> tuple[TableCell, ...]:
     return code(change.path), before, after
 
 
-def _what_it_takes(facts: DecisionFacts) -> Iterator[PageBlock]:
+def _what_it_takes(question: PageQuestion, facts: DecisionFacts) -> Iterator[PageBlock]:
     """Yield what a pod without a GPU would need, and what its request would get today."""
     row = facts.row
+    if facts.postponed:
+        yield PageNote(
+            text=f"What the {facts.postponed:,} nodes of today would say takes some seconds.",
+            links=(("Decide on the nodes of today", question.with_values(**{TODAY: "yes"})),),
+        )
     if facts.why is not None:
         yield facts_of("The pod now", why_text.lines(facts.why), name="now")
     link = fit_address(row)
     if row.verdict == AdmissionVerdict.UNTOUCHED and not row.asked:
         return
     links = (("Fit with these values", link),) if link else ()
+    replayed = () if facts.replay is None else facts.replay.blocks
+    if any(isinstance(block, FactList) and block.name == "today" for block in replayed):
+        return  # the replay says it, with all filters
     if facts.today is not None:
         lines = answer_lines(facts.today, limited=facts.limited)
-        yield facts_of("The same request on the GPUs of today", lines, name="today")
+        yield facts_of("The same request on the GPUs of today", lines, name="fit")
         yield PageNote(
             text="Nothing is reserved. Filters for models and GPUs are left out here."
             if _has_filters(facts)

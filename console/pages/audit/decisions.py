@@ -21,6 +21,7 @@ from console.pages.parts.links import address, decision_address
 from console.pages.parts.words import (
     asked_text,
     given_text,
+    reason_cell,
     requester_cell,
     state_cell,
     verdict_cell,
@@ -33,8 +34,8 @@ COLUMNS: Final = (
     TableColumn(key="times", title="Times", numeric=True),
     TableColumn(key="verdict", title="Verdict"),
     TableColumn(key="requester", title="Requested by"),
-    TableColumn(key="asked", title="Asked"),
-    TableColumn(key="given", title="Given"),
+    TableColumn(key="asked", title="Asked", wide=True),
+    TableColumn(key="given", title="Given", wide=True),
     TableColumn(key="mode", title="Mode"),
     TableColumn(key="reason", title="Reason"),
     TableColumn(key="outcome", title="Became"),
@@ -48,6 +49,7 @@ _FACETS: Final[Mapping[str, tuple[str, str]]] = {
     "namespace": ("ns", "Namespace"),
     "requester": ("by", "Requested by"),
 }
+_KEY: Final = "~"  # begins what a store uses where a request has no digest
 _EMPTY: Final = (
     "No decision matches. A decision is made when a pod is created in a namespace that the webhook"
     " serves; label one, and create a pod that asks for a GPU."
@@ -107,7 +109,6 @@ def decision_table(
 def decision_cells(question: PageQuestion, row: DecisionRow) -> tuple[TableCell, ...]:
     """Return one decision as the cells of a table."""
     owner = "" if row.owner is None else f"{row.owner.kind} {row.owner.name}"
-    reason = address("/reasons") + f"#{row.reason}" if row.reason else ""
     return (
         code(
             f"{row.namespace}/{row.pod}",
@@ -121,11 +122,16 @@ def decision_cells(question: PageQuestion, row: DecisionRow) -> tuple[TableCell,
         plain(asked_text(row.asked), why="it asks for no GPU"),
         plain(given_text(row.given), why="nothing was given, or no record says so"),
         code(row.mode, why="no mode was chosen"),
-        code(row.reason, href=reason, why="it was not refused"),
+        reason_cell(row.reason, why="it was not refused"),
         state_cell(row),
         code(row.node, why="it is bound to no node"),
-        code(row.digest, why="the request has no digest"),
+        code(shown_digest(row.digest), why="the request has no digest"),
     )
+
+
+def shown_digest(digest: str) -> str:
+    """Return the digest of a request; the key of one without a digest is no use to people."""
+    return "" if digest.startswith(_KEY) else digest
 
 
 def _form(search: DecisionSearch) -> PageForm:

@@ -11,6 +11,7 @@ from allocator.audit.record import CertificateRecord, SettingsRecord
 from allocator.report.terminal_lines import Tone
 from console.cluster.snapshot import ClusterView
 from console.get.node_rows import node_rows
+from console.pages.audit.settings import CONFIGMAP
 from console.pages.parts.blocks import (
     PageBlock,
     PageQuestion,
@@ -27,14 +28,14 @@ MOST_NODES: Final = 200
 COLUMNS: Final = (
     TableColumn(key="check", title="Check"),
     TableColumn(key="state", title="State"),
-    TableColumn(key="evidence", title="Evidence"),
+    TableColumn(key="evidence", title="Evidence", wide=True),
     TableColumn(key="since", title="When"),
-    TableColumn(key="command", title="To look closer"),
+    TableColumn(key="command", title="To look closer", wide=True),
 )
 NODES: Final = (
     TableColumn(key="node", title="Node"),
     TableColumn(key="state", title="State"),
-    TableColumn(key="why", title="Why"),
+    TableColumn(key="why", title="Why", wide=True),
     TableColumn(key="gpus", title="Healthy GPUs"),
     TableColumn(key="driver", title="Driver"),
 )
@@ -153,7 +154,7 @@ def _settings(question: PageQuestion, records: Sequence[StoredRecord]) -> tuple[
         state,
         plain(text, href=href, why="no settings are recorded"),
         ago(when, question.now, why="no record says so"),
-        code(f"{_SYSTEM} get configmap vgpu-settings -o yaml"),
+        code(f"{_SYSTEM} get configmap {CONFIGMAP} -o yaml"),
     )
 
 

@@ -31,8 +31,8 @@ COLUMNS: Final = (
     TableColumn(key="running", title="Running now", numeric=True),
     TableColumn(key="promised_mib", title="Promised now", numeric=True),
     TableColumn(key="promised_cores_percent", title="Compute now", numeric=True),
-    TableColumn(key="mib_hours", title="MiB hours", numeric=True),
-    TableColumn(key="gpu_hours", title="Compute hours", numeric=True),
+    TableColumn(key="gib_hours", title="GiB hours", numeric=True),
+    TableColumn(key="core_hours", title="Compute hours", numeric=True),
 )
 TOTALS: Final = (
     TableColumn(key="namespace", title="Namespace"),
@@ -42,7 +42,7 @@ TOTALS: Final = (
     TableColumn(key="used_mib", title="Used now", numeric=True),
     TableColumn(key="used_percent", title="Used of promised", numeric=True),
     TableColumn(key="idle", title="Idle containers", numeric=True),
-    TableColumn(key="mib_hours", title="MiB hours", numeric=True),
+    TableColumn(key="gib_hours", title="GiB hours", numeric=True),
 )
 IDLE: Final = (
     TableColumn(key="pod", title="Pod"),
@@ -145,7 +145,7 @@ def _total(rows: Sequence[UsageRow], usage: NamespaceUsage | None) -> tuple[Tabl
         mib(used, why=unmeasured),
         percent(used or 0, promised if used is not None else 0),
         number(idle, why=unmeasured),
-        hours(sum(row.mib_hours for row in rows)),
+        hours(sum(row.mib_hours for row in rows) / 1024),
     )
 
 
@@ -164,7 +164,7 @@ def _cells(question: PageQuestion, row: UsageRow) -> tuple[TableCell, ...]:
         number(row.running),
         mib(row.promised_mib),
         TableCell(text=f"{row.promised_cores_percent:,} %", value=row.promised_cores_percent),
-        hours(row.mib_hours),
+        hours(row.mib_hours / 1024),
         hours(row.core_hours),
     )
 

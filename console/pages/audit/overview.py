@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from allocator.report.terminal_lines import Tone, counted
-from console.cluster.snapshot import ClusterView
 from console.pages.audit.decisions import decision_table
 from console.pages.audit.waiting import waiting_counts
-from console.pages.fleet.capacity import capacity_table
+from console.pages.fleet.capacity import FleetSummary, capacity_table
 from console.pages.parts.blocks import (
     FactList,
     PageBlock,
@@ -21,16 +21,18 @@ from console.pages.parts.links import address, node_address
 from console.records.rows import DecisionRow, OverviewRow, RowPage
 
 HOURS: Final = 24  # that verdicts are counted of
+MOST_BROKEN: Final = 20  # GPUs that are named
 _VERDICTS: Final = ("rewritten", "refused", "error", "untouched")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverviewFacts:
-    """What the first page is made from; ``site`` is ``None`` where it cannot be read yet."""
+    """What the first page is made from; ``fleet`` is ``None`` for who may not see nodes."""
 
     row: OverviewRow
     refused: RowPage[DecisionRow]  # the latest
-    site: ClusterView | None
+    fleet: FleetSummary | None
+    is_read: bool  # nodes have been listed
 
 
 def overview_page(
@@ -50,13 +52,14 @@ def _blocks(
 ) -> Iterator[PageBlock]:
     yield _attention(facts)
     yield _figures(question, facts.row)
+    if facts.row.refusals:
+        yield _refusals(facts.row)
     if facts.row.waiting:
         yield waiting_counts(question, facts.row.waiting)
-    site = facts.site
-    if site is None:
+    if not facts.is_read:
         yield PageNote(text="Nodes and pods have not been read yet.", tone=Tone.WARN)
-    elif not site.blind:
-        yield capacity_table(site)
+    elif facts.fleet is not None:
+        yield capacity_table(facts.fleet)
     yield from usage
     if facts.refused.rows:
         caption = f"The latest refusals of the last {HOURS} hours"
@@ -73,20 +76,43 @@ def _attention(facts: OverviewFacts) -> FactList:
     if row.violations:
         text = word(f"{counted(row.violations, 'violation')} of a limit", Tone.BAD)
         rows.append(("Isolation", (text, plain("records", href="/records?kind=violation"))))
-    for gpu in row.unhealthy[:20]:
+    for gpu in row.unhealthy[:MOST_BROKEN]:
         node = gpu.partition(" ")[0]
         rows.append(("Unhealthy", (code(gpu, href=node_address(node)),)))
-    site = facts.site
-    if site is not None and not site.blind:
-        closed = [name for name in site.ledgers if site.closed_reason(name)]
-        cells = tuple(
-            code(name, href=node_address(name), note=site.closed_reason(name))
-            for name in closed[:10]
-        )
-        rows += [("Out of service", cells)] if cells else []
+    if facts.fleet is not None:
+        rows += _fleet_rows(row, facts.fleet)
     if not rows:
         rows.append(("Now", (word("nothing is wrong, and nobody waits", Tone.GOOD),)))
     return FactList(title="Attention", rows=tuple(rows))
+
+
+def _fleet_rows(
+    row: OverviewRow, fleet: FleetSummary
+) -> Iterator[tuple[str, tuple[TableCell, ...]]]:
+    """Yield GPUs that are broken without a record of it, and nodes that take no pods."""
+    broken = (
+        code(f"{name} GPU {index}", href=node_address(name), note=reason)
+        for name, node in fleet.nodes.items()
+        for uuid, index, reason in node.broken
+        if f"{name} {uuid}" not in row.unhealthy
+    )
+    for cell in islice(broken, MOST_BROKEN):
+        yield "Unhealthy", (cell,)
+    closed = (
+        code(name, href=node_address(name), note=node.closed_reason)
+        for name, node in fleet.nodes.items()
+        if node.closed_reason
+    )
+    for cell in islice(closed, MOST_BROKEN):
+        yield "Out of service", (cell,)
+
+
+def _refusals(row: OverviewRow) -> FactList:
+    rows = []
+    for reason, count in row.refusals.items():
+        href = address("/decisions", {"verdict": "refused", "reason": reason})
+        rows.append((reason, (number(count, href=href),)))
+    return FactList(title="Refused, by reason", rows=tuple(rows), short=True)
 
 
 def _figures(question: PageQuestion, row: OverviewRow) -> FactList:
@@ -97,9 +123,6 @@ def _figures(question: PageQuestion, row: OverviewRow) -> FactList:
     rows = [
         (verdict.capitalize(), (cell,)) for verdict, cell in zip(_VERDICTS, verdicts, strict=True)
     ]
-    for reason, count in row.refusals.items():
-        href = address("/decisions", {"verdict": "refused", "reason": reason})
-        rows.append((f"Refused: {reason}", (number(count, href=href),)))
     rows.append(("Running now", (number(row.running),)))
     for component, last in row.last_record.items():
         rows.append((f"Last of {component}", (ago(last, question.now),)))

@@ -32,10 +32,10 @@ COLUMNS: Final = (
     TableColumn(key="at", title="When"),
     TableColumn(key="kind", title="Kind"),
     TableColumn(key="what", title="What"),
-    TableColumn(key="text", title="In words"),
+    TableColumn(key="text", title="In words", wide=True),
     TableColumn(key="node", title="Node"),
     TableColumn(key="component", title="Written by"),
-    TableColumn(key="sender", title="Sender"),
+    TableColumn(key="sender", title="Sender", wide=True),
     TableColumn(key="id", title="Record"),
 )
 _EMPTY: Final = (

@@ -57,12 +57,19 @@ class DecisionSearch:
         return " ".join(f"{key}:{_word(value)}" for key, value in self.values.items())
 
 
-def decision_search(values: Mapping[str, str], now: datetime) -> DecisionSearch:
-    """Return the search of an address; the box adds to the single values, and wins."""
+def decision_search(
+    values: Mapping[str, str], now: datetime, *, people: bool = True
+) -> DecisionSearch:
+    """Return the search of an address; the box adds to the single values, and wins.
+
+    Whoever may not see names of *people* cannot look for one either, and so try out names.
+    """
     problems: list[str] = []
     wanted = {key: values[key].strip() for key in FIELDS if values.get(key, "").strip()}
     if box := values.get("q", "")[:LONGEST]:
         wanted |= _words(box, problems)
+    if not people and wanted.pop("by", None) is not None:
+        problems.append("by: you may not see the names of people")
     if "reason" in wanted:
         wanted["reason"] = HAMI_NAMES.get(wanted["reason"], wanted["reason"])
     default = "all" if any(key in wanted for key in _SPECIFIC) else "24h"

@@ -1,7 +1,7 @@
 """The page of settings: each version that came into force, and what it changed."""
 
 from collections.abc import Iterator, Sequence
-from difflib import ndiff
+from difflib import SequenceMatcher
 from itertools import islice
 from typing import Final
 
@@ -28,7 +28,7 @@ COLUMNS: Final = (
     TableColumn(key="author", title="Changed by"),
     TableColumn(key="problems", title="Problems"),
 )
-_MARKERS: Final = {"- ": "old", "+ ": "new", "  ": ""}
+CONFIGMAP: Final = "vgpu-admission-settings"
 _EMPTY: Final = (
     "No settings are recorded yet. A webhook records them when it starts, and whenever they change:"
 )
@@ -43,7 +43,7 @@ def settings_page(question: PageQuestion, page: RowPage[StoredRecord]) -> PageVi
         columns=COLUMNS,
         rows=tuple(_cells(question, record) for record in records),
         empty=_EMPTY,
-        command="kubectl -n vgpu-admission-system get configmap vgpu-settings -o yaml",
+        command=f"kubectl -n vgpu-admission-system get configmap {CONFIGMAP} -o yaml",
         more=question.with_values(after=page.after) if page.after else "",
     )
     return PageView(
@@ -82,7 +82,7 @@ def _changes(records: Sequence[SettingsRecord]) -> Iterator[PageBlock]:
         lines = compared_lines("" if earlier is None else earlier.text, record.text)
         yield TextBlock(
             title=f"All of {digest}" if earlier is None else f"What {digest} changed",
-            lines=lines[:MOST_LINES],
+            lines=lines[: 2 * MOST_LINES],
             name=digest,
         )
 
@@ -91,6 +91,12 @@ def compared_lines(earlier: str, later: str) -> tuple[tuple[str, str], ...]:
     """Return two texts line by line: what is in both, and what is only in the one or the other."""
     if not earlier:
         return tuple(("", line) for line in later.splitlines())
-    # ndiff takes cubic time on long texts without anything in common.
-    pair = (earlier.splitlines()[:MOST_LINES], later.splitlines()[:MOST_LINES])
-    return tuple((_MARKERS[line[:2]], line[2:]) for line in ndiff(*pair) if line[:2] in _MARKERS)
+    old, new = earlier.splitlines()[:MOST_LINES], later.splitlines()[:MOST_LINES]
+    lines: list[tuple[str, str]] = []
+    for kind, begin, end, new_begin, new_end in SequenceMatcher(None, old, new).get_opcodes():
+        if kind == "equal":
+            lines += [("", line) for line in old[begin:end]]
+        else:
+            lines += [("old", line) for line in old[begin:end]]
+            lines += [("new", line) for line in new[new_begin:new_end]]
+    return tuple(lines)

@@ -13,8 +13,8 @@ from console.pages.parts.blocks import (
     TableColumn,
 )
 from console.pages.parts.cell import TableCell, ago, code, number, plain
-from console.pages.parts.links import address, decision_address
-from console.pages.parts.words import asked_text, requester_cell
+from console.pages.parts.links import decision_address
+from console.pages.parts.words import asked_text, reason_cell, requester_cell
 from console.records.rows import DecisionRow, RowPage, StoredRecord, WaitingCount
 
 COUNTS: Final = (
@@ -26,8 +26,8 @@ PODS: Final = (
     TableColumn(key="pod", title="Pod"),
     TableColumn(key="since", title="Waits since"),
     TableColumn(key="reason", title="Reason"),
-    TableColumn(key="text", title="What is missing"),
-    TableColumn(key="asked", title="Asked"),
+    TableColumn(key="text", title="What is missing", wide=True),
+    TableColumn(key="asked", title="Asked", wide=True),
     TableColumn(key="requester", title="Requested by"),
     TableColumn(key="fit", title="What would help"),
 )
@@ -93,7 +93,7 @@ def waiting_counts(question: PageQuestion, counts: Sequence[WaitingCount]) -> Pa
         columns=COUNTS,
         rows=tuple(
             (
-                reason_cell(count.reason),
+                reason_cell(count.reason, why=_UNNAMED),
                 number(count.pods),
                 ago(count.oldest, question.now, why="no record says since when"),
             )
@@ -103,11 +103,6 @@ def waiting_counts(question: PageQuestion, counts: Sequence[WaitingCount]) -> Pa
     )
 
 
-def reason_cell(reason: str) -> TableCell:
-    """Return a reason with the address of its meaning."""
-    return code(reason, href=f"{address('/reasons')}#{reason}" if reason else "", why=_UNNAMED)
-
-
 def _cells(
     question: PageQuestion, row: DecisionRow, texts: Mapping[str, str]
 ) -> tuple[TableCell, ...]:
@@ -115,7 +110,7 @@ def _cells(
     return (
         code(f"{row.namespace}/{row.pod}", href=decision_address(row.digest, row.pod_uid)),
         ago(row.waiting_since, question.now, why="no record says since when"),
-        reason_cell(row.waiting_reason),
+        reason_cell(row.waiting_reason, why=_UNNAMED),
         plain(texts.get(row.pod_uid, ""), why="no record says more"),
         plain(asked_text(row.asked), why="it asks for no GPU"),
         requester_cell(row, people=question.viewer.scope.people),

@@ -1,13 +1,14 @@
 """The page of pods that exist: what each asks for, what it was given, how far it has come."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
 from allocator.report.terminal_lines import Tone
 from console.cluster.assignment import DeviceRow
 from console.cluster.pod import PodState, PodView
-from console.cluster.snapshot import ClusterView
+from console.cluster.snapshot import ClusterView, entries_in_use
 from console.explain.headline import TONES
 from console.get.pod_rows import ContainerRequestRow, PodRow, pod_rows
 from console.pages.parts.blocks import (
@@ -22,13 +23,13 @@ from console.pages.parts.blocks import (
 from console.pages.parts.cell import TableCell, ago, code, plain, stamp, word
 from console.pages.parts.links import decision_address, node_address
 from console.pages.parts.visible import sees
-from console.records.query import PAGE
+from console.records.query import PAGE, BadCursorError
 
 COLUMNS: Final = (
     TableColumn(key="pod", title="Pod"),
     TableColumn(key="state", title="State"),
-    TableColumn(key="asked", title="Asked"),
-    TableColumn(key="given", title="Given"),
+    TableColumn(key="asked", title="Asked", wide=True),
+    TableColumn(key="given", title="Given", wide=True),
     TableColumn(key="node", title="Node"),
     TableColumn(key="mode", title="Mode"),
     TableColumn(key="created", title="Created"),
@@ -45,11 +46,10 @@ _MARKS: Final = {PodState.WAITING: "…", PodState.GONE: "□", PodState.ENDED: 
 
 def pods_page(question: PageQuestion, site: ClusterView, pods: Iterable[PodView]) -> PageView:
     """Return the page of pods; *pods* and *site* are what the viewer may see."""
-    rows = _rows(question, site, pods)
-    after = question.value("after")
-    found = list(islice((row for row in rows if _key(row) > after), PAGE + 1))
+    after = _cursor(question.value("after"))
+    found = list(islice(_rows(question, site, pods, after=after), PAGE + 1))
     shown = found[:PAGE]
-    more = question.with_values(after=_key(shown[-1])) if len(found) > PAGE else ""
+    more = question.with_values(after="/".join(_key(shown[-1]))) if len(found) > PAGE else ""
     table = PageTable(
         name="pods",
         caption="Pods that ask for GPUs, by name",
@@ -62,25 +62,87 @@ def pods_page(question: PageQuestion, site: ClusterView, pods: Iterable[PodView]
     return PageView(title="Pods", heading="Pods", blocks=(*_form(question), table), as_of=site.now)
 
 
-def _key(row: PodRow) -> str:
-    """Return by what pods are in order; it is the cursor of a page."""
-    return f"{row.namespace}/{row.name}/{row.node or ''}"
+Key = tuple[str, ...]  # namespace, name, uid and node: by what pods are in order
 
 
-def _rows(question: PageQuestion, site: ClusterView, pods: Iterable[PodView]) -> Iterator[PodRow]:
-    scope = question.viewer.scope
-    wanted = [(key, question.value(key)) for key in ("ns", "state", "node", "pod")]
-    found = pod_rows(site, pods, gone=True, namespace=None)
-    for row in sorted(found, key=_key):
-        values = {
-            "ns": row.namespace,
-            "state": row.state.lower(),
-            "node": row.node or "",
-            "pod": row.name,
-        }
-        matches = all(not text or values[key] == text.lower() for key, text in wanted)
-        if matches and sees(scope, row.namespace):
-            yield row
+def _key(row: PodRow) -> Key:
+    return row.namespace, row.name, row.uid, row.node or ""
+
+
+def _cursor(text: str) -> Key:
+    """Return the key after which a page begins; raises :class:`BadCursorError`."""
+    parts = tuple(text.split("/")) if text else ()
+    if len(parts) not in (0, 4):
+        raise BadCursorError(text)
+    return parts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Candidate:
+    """A pod that exists, or of which an entry is left, before its row is made."""
+
+    namespace: str
+    name: str
+    uid: str
+    pod: PodView | None = None
+
+    @property
+    def key(self) -> Key:
+        """Return the beginning of the keys of its rows."""
+        return self.namespace, self.name, self.uid
+
+
+def _rows(
+    question: PageQuestion, site: ClusterView, pods: Iterable[PodView], *, after: Key
+) -> Iterator[PodRow]:
+    """Yield the rows that follow *after*; one costs more than a name, so few are made at a time."""
+    nodes: dict[str, set[str]] = {}  # with an entry of a pod, by its uid
+    candidates: dict[str, _Candidate] = {}
+    for name, ledger in site.ledgers.items():
+        for entry in entries_in_use(ledger):
+            nodes.setdefault(entry.uid, set()).add(name)
+            candidates[entry.uid] = _Candidate(
+                namespace=entry.namespace, name=entry.pod, uid=entry.uid
+            )
+    for pod in pods:
+        candidates[pod.metadata.uid] = _Candidate(
+            namespace=pod.namespace, name=pod.metadata.name, uid=pod.metadata.uid, pod=pod
+        )
+    wanted = sorted(
+        (
+            one
+            for one in candidates.values()
+            if _is_asked_for(question, one) and one.key >= after[:3]
+        ),
+        key=lambda one: one.key,
+    )
+    for begin in range(0, len(wanted), PAGE):
+        part = wanted[begin : begin + PAGE]
+        names = sorted({name for one in part for name in nodes.get(one.uid, ())})
+        near = replace(site, ledgers={name: site.ledgers[name] for name in names})
+        uids = {one.uid for one in part}
+        existing = [one.pod for one in part if one.pod is not None]
+        rows = sorted(pod_rows(near, existing, gone=True, namespace=None), key=_key)
+        yield from (
+            row
+            for row in rows
+            if row.uid in uids and _key(row) > after and _is_shown(question, row)
+        )
+
+
+def _is_asked_for(question: PageQuestion, one: _Candidate) -> bool:
+    """Say whether a pod matches by what is known before its row, and may be seen."""
+    namespace, name = question.value("ns"), question.value("pod")
+    return (
+        sees(question.viewer.scope, one.namespace)
+        and namespace in ("", one.namespace)
+        and name in ("", one.name)
+    )
+
+
+def _is_shown(question: PageQuestion, row: PodRow) -> bool:
+    state, node = question.value("state"), question.value("node")
+    return state.lower() in ("", row.state.lower()) and node in ("", row.node)
 
 
 def _cells(question: PageQuestion, row: PodRow, *, limited: bool) -> tuple[TableCell, ...]:

@@ -93,13 +93,22 @@ def _series(found: Sequence[object]) -> Iterator[UsageSeries]:
 
 def _points(values: Sequence[object]) -> Iterator[tuple[float, float]]:
     for value in values:
-        try:
-            time, amount = value  # type: ignore[misc]
-            pair = (float(time), float(amount))  # type: ignore[has-type]
-        except (TypeError, ValueError):
-            continue
-        if all(map(math.isfinite, pair)):
-            yield pair
+        match value:
+            case [int() | float() as time, str() as amount]:
+                number = _number(amount)
+                if number is not None and math.isfinite(time):
+                    yield float(time), number
+            case _:  # no sample
+                pass
+
+
+def _number(text: str) -> float | None:
+    """Read a sample; ``None`` where it is no finite number."""
+    try:
+        number = float(text[:64])
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def amounts_by_namespace(series: Sequence[UsageSeries]) -> dict[str, int]:
@@ -168,6 +177,7 @@ def _usage_table(
     times = sorted({*used, *promised}, reverse=True)[:POINTS]
     return PageTable(
         name="usage",
+        folded=True,
         caption="Used and promised memory over time",
         columns=(
             TableColumn(key="at", title="When"),

@@ -39,6 +39,7 @@ class TableColumn:
     key: str
     title: str
     numeric: bool = False
+    wide: bool = False  # holds sentences, or amounts with their units
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +55,7 @@ class PageTable:
     command: str = ""  # that would
     more: str = ""  # address of the next page
     note: str = ""
+    folded: bool = False  # shown once somebody opens it
     exports: tuple[tuple[str, str], ...] = ()  # format and address
 
 

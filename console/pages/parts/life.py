@@ -10,6 +10,7 @@ from allocator.audit.record import (
     AnyRecord,
     BindRecord,
     CertificateRecord,
+    Component,
     EvictedRecord,
     HealthRecord,
     ReconfiguredRecord,
@@ -61,7 +62,8 @@ def life_event(stored: StoredRecord, now: datetime, *, people: bool) -> LifeEven
     """Return one record as an event; names of *people* are left out where they may not be seen."""
     record = stored.record
     what, text, tone = saying(record, people=people)
-    source = " ".join(filter(None, (record.component, record.instance or record.node)))
+    node = record.node if record.component is Component.AGENT else ""
+    source = " ".join(filter(None, (record.component, record.instance or node)))
     sender = f"; sent by {stored.sender}" if stored.sender and people else ""
     return LifeEvent(
         when=at(record.at, now),

@@ -5,8 +5,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from allocator.audit.record import AdmissionVerdict, AskedPart, DevicePart, GivenPart
+from allocator.model.decision import Reason
 from allocator.report.terminal_lines import Tone
-from console.pages.parts.cell import TableCell, plain, word
+from console.pages.parts.cell import TableCell, code, plain, word
 from console.records.query import PodOutcome
 from console.records.rows import DecisionRow
 
@@ -16,6 +17,7 @@ _VERDICTS: Final = {
     AdmissionVerdict.ERROR: (Tone.BAD, "✕"),
     AdmissionVerdict.UNTOUCHED: (Tone.PLAIN, "○"),
 }
+_REASONS: Final = frozenset(map(str, Reason))
 _STATES: Final = {
     PodOutcome.REFUSED: (Tone.BAD, "✕"),
     PodOutcome.ADMITTED: (Tone.PLAIN, "○"),
@@ -47,6 +49,11 @@ def requester_cell(row: DecisionRow, *, people: bool) -> TableCell:
         return plain("", why=PEOPLE_HIDDEN)
     how = "" if row.requester_source in ("", "direct", "unknown") else f"by {row.requester_source}"
     return plain(row.requester, note=how if row.requester else "", why=NOBODY_KNOWN)
+
+
+def reason_cell(reason: str, *, why: str) -> TableCell:
+    """Return a reason, with the address of its meaning where it is one of ours."""
+    return code(reason, href=f"/reasons#{reason}" if reason in _REASONS else "", why=why)
 
 
 def asked_text(parts: Iterable[AskedPart]) -> str:

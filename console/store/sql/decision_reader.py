@@ -77,7 +77,7 @@ class DecisionReader:
     def _has_few(self, column: str, number: int) -> bool:
         sql = (
             f"SELECT count(*) FROM (SELECT 1 FROM decision INDEXED BY decision_{column}"
-            f" WHERE listed = 1 AND {column} = ? AND {column} > 0 LIMIT ?) AS some"
+            f" WHERE listed = 1 AND {column} = ? AND {column} > 0 LIMIT ?) AS few"
         )
         [[count]] = self._transaction.rows(sql, (number, _RARE))
         return bool(count < _RARE)
@@ -86,7 +86,7 @@ class DecisionReader:
         condition, values = found.texts[column]
         sql = (
             f"SELECT count(*) FROM (SELECT 1 FROM decision INDEXED BY decision_{column}"
-            f" WHERE {condition} LIMIT ?) AS some"
+            f" WHERE {condition} LIMIT ?) AS few"
         )
         [[count]] = self._transaction.rows(sql, (*values, _RARE))
         return bool(count < _RARE)
@@ -95,10 +95,8 @@ class DecisionReader:
         found: dict[int, Row] = {}
         for start in range(0, len(numbers), _CHUNK):
             part = numbers[start : start + _CHUNK]
-            sql = (
-                "SELECT id, requester, source, key, active, body FROM decision"
-                f" WHERE id IN ({marks(len(part))})"
-            )
+            names = "id, requester, source, key, active, body"
+            sql = f"SELECT {names} FROM decision WHERE id IN ({marks(len(part))})"
             found.update((row[0], row) for row in self._transaction.rows(sql, part))
         texts = self._terms.texts(
             self._transaction, {n for row in found.values() for n in (row[1], row[2])}

@@ -9,10 +9,10 @@ import struct
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from tests.fakes.native import built
+from tests.gpu.child_program import ChildProgram
 
 SOURCE: Final = Path(__file__).parent / "source"
 _EMPTY: Final = Path(__file__).parent / "empty"
@@ -37,7 +37,7 @@ def library_bytes(generation: str = "E", *, tail: bytes = b"") -> bytes:
     return header + 3 * (b"\xbe" + struct.pack("<I", sizes[generation])) + text + tail
 
 
-class Tenant:
+class Tenant(ChildProgram[str]):
     """A running process of a container; closing it kills what still runs."""
 
     def __init__(
@@ -53,18 +53,15 @@ class Tenant:
             "CUDA_DEVICE_MEMORY_SHARED_CACHE": str(region),
             "PLAYED_UUIDS": ",".join(uuids),
         }
-        self._process = subprocess.Popen(
+        process = subprocess.Popen(
             [program(generation)],
             env=variables | dict(env or {}),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
+        super().__init__(process)
         self.attached = self._answer()
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     def tell(self, command: str) -> str:
         """Return the answer to one command; ``library.c`` lists them."""
@@ -78,29 +75,9 @@ class Tenant:
         self.tell("exit")
         self._process.wait(10)
 
-    def kill(self) -> None:
-        """End without a chance to tidy up."""
-        self._process.kill()
-        self._process.wait(10)
-
     def _answer(self) -> str:
         assert self._process.stdout is not None
         return self._process.stdout.readline().strip()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._process.poll() is None:
-            self.kill()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
 
 
 def offsets(generation: str) -> tuple[int, ...]:

@@ -6,10 +6,10 @@ import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from tests.fakes.native import built
+from tests.gpu.child_program import ChildProgram
 
 _SOURCE: Final = Path(__file__).parent / "source"
 _FLAGS: Final = ("-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-ldl")
@@ -26,12 +26,12 @@ def program() -> Path:
     return built(_SOURCE, "cuda-program", _FLAGS)
 
 
-class CudaProgram:
+class CudaProgram(ChildProgram[bytes]):
     """One running program, the only child of the process that entered its container."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", errors: Path) -> None:
         """Command a process that was started with pipes, and its errors going to a file."""
-        self._process = process
+        super().__init__(process)
         self._errors = errors
 
     def tell(self, command: str, *, within: float = ANSWERS_WITHIN) -> str:
@@ -89,18 +89,3 @@ class CudaProgram:
                 raise ProgramError(f"ended at {command!r}: {self.errors()}")
             answer += part
         return answer.decode().strip()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._process.poll() is None:
-            self.kill()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()

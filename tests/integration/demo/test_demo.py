@@ -10,6 +10,7 @@ from contextlib import closing
 from http.client import HTTPSConnection
 from importlib import resources
 from pathlib import Path
+from urllib.request import urlopen
 
 import yaml
 
@@ -64,13 +65,30 @@ def test_it_stays_for_more_until_it_is_interrupted() -> None:
         with closing(HTTPSConnection(url[1], context=trusting, timeout=10)) as connection:
             connection.request("POST", url[2], Path(paths[2]).read_bytes())
             response = json.load(connection.getresponse())["response"]
+        pages = re.search(r"^console +(http://127\.0\.0\.1:\d+)/$", told, re.MULTILINE)
+        assert pages is not None
+        sent = _decisions(pages[1], "team-a")
+        told_of_day = _decisions(pages[1], "language")
         process.send_signal(signal.SIGINT)
         rest = process.stdout.read()
 
     assert process.returncode == 0
     assert response["allowed"]
     assert "received  team-a/three-gigabytes rewritten" in rest
+    assert "three-gigabytes" in sent
+    assert "distill" in told_of_day
     assert not Path(paths[1]).parent.exists()
+
+
+def _decisions(address: str, namespace: str) -> str:
+    """Return the page of decisions in a namespace, once it shows some."""
+    deadline = time.monotonic() + 10
+    while True:
+        with urlopen(f"{address}/decisions?namespace={namespace}", timeout=10) as page:  # noqa: S310 -- the demo's
+            text: str = page.read().decode()
+        if f"{namespace}/" in text or time.monotonic() > deadline:
+            return text
+        time.sleep(0.1)
 
 
 def test_a_port_that_is_taken_is_said() -> None:

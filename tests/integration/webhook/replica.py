@@ -80,7 +80,14 @@ async def replica(server: ApiServer, *tokens: str) -> AsyncIterator[Ports]:
     async with Client(Access(url=server.url)) as client, background() as start:
         inventory = Inventory(client, namespace=OUR_NAMESPACE, prepare_scores=True)
         journal = AuditLog((CheckingSink(),), dropped=metrics.dropped)
-        trail = audit_trail(journal, instance="replica", version="0", entropy=1, now=SYSTEM.wall)
+        trail = audit_trail(
+            journal,
+            instance="replica",
+            version="0",
+            entropy=1,
+            now=SYSTEM.wall,
+            defer=journal.defer,
+        )
         events = Recorder(client, controller="vgpu-admission.io/webhook", instance="replica")
         watch = pod_informer()
         means = app._leader_context(  # noqa: SLF001 -- the composition itself is under test

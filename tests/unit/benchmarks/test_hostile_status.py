@@ -9,16 +9,16 @@ import pytest
 from allocator.ledger.schema import MOST_BOARDS, MOST_GPUS, MOST_INSTANCES
 from allocator.mig.board_bounds import MOST_PLAIN, MOST_PLAIN_STARTS, MOST_PROFILES, excess_of
 from allocator.mig.slot_policy import MOST_UNITS, board_facts, shape_of_board
+from benchmarks.hostile_board import first_question, mode_of, requests
 from benchmarks.hostile_status import (
+    BEYOND,
+    LARGEST,
     NAMED,
     STATUSES,
     Json,
     cut_gpus,
-    first_question,
     gpu_node,
     linked_gpus,
-    mode_of,
-    requests,
 )
 
 MIB = 1 << 20
@@ -28,7 +28,7 @@ def written(status: Callable[[Random], Json], seed: int = 0) -> Json:
     return status(Random(seed))  # noqa: S311 -- repeatable boards
 
 
-@pytest.mark.parametrize("status", STATUSES)
+@pytest.mark.parametrize("status", [*STATUSES, *LARGEST.values()])
 def test_each_status_is_accepted(status: Callable[[Random], Json]) -> None:
     """A closed node would cost nothing."""
     document = written(status)
@@ -37,6 +37,14 @@ def test_each_status_is_accepted(status: Callable[[Random], Json]) -> None:
 
         assert found.closed == ""
         assert len(found.node.gpus) == MOST_GPUS
+
+
+@pytest.mark.parametrize("status", BEYOND.values(), ids=BEYOND)
+def test_what_no_hardware_has_is_not_read(status: Callable[[Random], Json]) -> None:
+    """So that nobody computes with it."""
+    (request, *_) = requests(mode_of(written(status)))
+
+    assert first_question(gpu_node(written(status)), request).node.gpus == ()
 
 
 def test_boards_are_as_large_as_any_may_be() -> None:

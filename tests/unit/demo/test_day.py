@@ -10,12 +10,18 @@ from allocator.audit.lines import line_of
 from allocator.audit.record import (
     AdmissionRecord,
     AdmissionVerdict,
+    AllocatedRecord,
     AnyRecord,
     BindRecord,
     BindVerdict,
+    HealthRecord,
     ReleasedRecord,
     SettingsRecord,
     SnapshotRecord,
+    StartedRecord,
+    ViolationRecord,
+    WaitingRecord,
+    WorkloadRecord,
     parse_record,
 )
 from allocator.config.fleet_file import load_fleet
@@ -74,7 +80,13 @@ def test_a_day_has_all_that_its_story_is_about() -> None:
     assert refusals["GpuMemoryShort"] > 5  # a controller tries again
     assert binds[BindVerdict.PROMISED] > 80
     assert binds[BindVerdict.REFUSED] > 5
-    assert sum(isinstance(one, ReleasedRecord) for one in records) > 50
+    kinds = Counter(type(one) for one in records)
+    assert kinds[ReleasedRecord] > 50
+    assert kinds[AllocatedRecord] == kinds[StartedRecord] > 80
+    assert kinds[WaitingRecord] > 10
+    assert kinds[WorkloadRecord] > 30
+    assert kinds[SettingsRecord] == 2
+    assert kinds[ViolationRecord] == kinds[HealthRecord] == 1
 
 
 def test_times_are_within_the_day_and_in_order() -> None:

@@ -63,7 +63,7 @@ def test_a_decision_is_decided_again_on_its_page() -> None:
             serving_console(told, version=VERSION) as console,
             aiohttp.ClientSession() as calls,
         ):
-            async with calls.get(f"{console.url}decisions?state=bound") as reply:
+            async with calls.get(f"{console.url}decisions?state=running") as reply:
                 href = re.search(r'href="/(decisions/[^"?]+/[^"?]+)"', await reply.text())
             assert href is not None
             async with calls.get(console.url + href[1]) as reply:

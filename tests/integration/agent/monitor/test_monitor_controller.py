@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,15 @@ from agent.monitor.samples import MeasuredUse
 from agent.monitor.violation import ViolationKind
 from agent.region.feedback import ACTIVE_SECONDS
 from agent.region.layout import SEEDED
+from agent.serve.node_records import NodeRecords
+from allocator.audit.record import Component
+from allocator.audit.record_source import RecordSource
+from allocator.audit.record_writer import RecordWriter
 from allocator.config.settings import Enforcement
 from allocator.model.request import Priority
 from tests.fakes.hami_core import Tenant, enrol
 from tests.fakes.kube_clock import FakeClock
+from tests.harness.records import KeptRecords
 from tests.integration.agent.monitored import MonitoredNode
 from tests.integration.agent.shares import GIB, GPU, ID, NEIGHBOUR, OTHER, UID, share
 
@@ -45,6 +51,28 @@ def test_figures_are_what_the_program_did(node: MonitoredNode) -> None:
 
     assert (found.memory, found.host, found.cores) == (2 * GIB, 3400 * 1024**2, 37)
     assert found.last_kernel is not None
+
+
+def test_the_first_process_of_a_container_is_recorded(node: MonitoredNode) -> None:
+    """Once, when the driver sees it, and under the name that the API server has for it."""
+    kept = KeptRecords()
+    source = RecordSource(Component.AGENT)
+    writer = RecordWriter(sink=kept, source=source, now=lambda: datetime.now(UTC))
+    node.monitor.on_observed = NodeRecords(
+        "gpu-1", writer, digest_of=lambda _: "k7q2m4x9tb"
+    ).write_started
+    with Tenant(node.seed(share()), uuids=(GPU,)) as tenant:
+        node.enrol(tenant)
+        node.run_cycle()
+        before = len(kept)
+        node.use(tenant, 3400)
+        for _ in range(3):
+            node.run_cycle()
+
+    (record,) = kept.of("started")
+    assert before == 0
+    assert (record["container"], record["pod_uid"]) == ("main", UID)
+    assert (record["node"], record["digest"]) == ("gpu-1", "k7q2m4x9tb")
 
 
 def test_nothing_is_known_before_the_first_process(node: MonitoredNode) -> None:

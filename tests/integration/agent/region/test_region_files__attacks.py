@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,14 @@ from agent.region.layout import SEEDED
 from agent.region.repair import RepairKind
 from agent.region.seed import Write
 from tests.fakes.hami_core import Tenant, bury, enrol
+from tests.harness.region_attacks import (
+    IN_THE_FILE,
+    OF_THE_NAME,
+    RegionAttack,
+    device_file,
+    symlink,
+)
 from tests.integration.agent.shares import GIB, GPU, ID, UID, inspector, regions, share, site
-
-Attack = Callable[[Path], None]
 
 
 @pytest.fixture
@@ -23,105 +27,9 @@ def cache(tmp_path: Path) -> Path:
     return Path(asyncio.run(regions(tmp_path).seed(share()))) / "vgpu.cache"
 
 
-def symlink(cache: Path) -> None:
-    victim = cache.parents[6] / "victim"
-    cache.rename(victim)
-    cache.symlink_to(victim)
-
-
-def hard_link(cache: Path) -> None:
-    os.link(cache, cache.parents[6] / "other")
-
-
-def pipe(cache: Path) -> None:
-    cache.unlink()
-    os.mkfifo(cache)
-
-
-def device_file(cache: Path) -> None:
-    cache.unlink()
-    os.mknod(cache, 0o666 | 0o020000, os.makedev(1, 3))
-
-
-def folder(cache: Path) -> None:
-    cache.unlink()
-    cache.mkdir()
-    (cache / "full").touch()
-
-
-def truncated(cache: Path) -> None:
-    os.truncate(cache, 4096)
-
-
-def emptied(cache: Path) -> None:
-    os.truncate(cache, 0)
-
-
-def grown(cache: Path) -> None:
-    os.truncate(cache, SEEDED.size + 32)
-
-
-def garbage(cache: Path) -> None:
-    cache.write_bytes(b"\x5a" * SEEDED.size)
-
-
-def huge_count(cache: Path) -> None:
-    with cache.open("r+b") as file:
-        file.seek(SEEDED.process_count)
-        file.write(b"\xff\xff\xff\x7f")
-
-
-def deleted(cache: Path) -> None:
-    cache.unlink()
-
-
-def moved_away(cache: Path) -> None:
-    cache.rename(cache.with_name("mine.cache"))
-
-
-def second_name(cache: Path) -> None:
-    os.link(cache, cache.with_name("mine"))
-
-
-def remade(cache: Path) -> None:
-    content = cache.read_bytes()
-    cache.unlink()
-    cache.write_bytes(content)
-
-
-def occupied(cache: Path) -> None:
-    """Leave nothing where the file that is in place would be put."""
-    remade(cache)
-    (cache.with_name("replaced.cache") / "full").mkdir(parents=True)
-
-
-IN_THE_FILE = [hard_link, truncated, emptied, grown, garbage, huge_count]
-
-
-def pointed_elsewhere(cache: Path) -> None:
-    cache.unlink()
-    cache.symlink_to("/etc/hostname")
-
-
-OF_THE_NAME = [
-    pointed_elsewhere,
-    pipe,
-    pytest.param(
-        device_file,
-        marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root makes device files"),
-    ),
-    folder,
-    deleted,
-    moved_away,
-    second_name,
-    remade,
-    occupied,
-]
-
-
 @pytest.mark.parametrize("attack", IN_THE_FILE, ids=lambda attack: attack.__name__)
 def test_an_attack_is_told_and_undone_at_the_next_start(
-    tmp_path: Path, cache: Path, attack: Attack
+    tmp_path: Path, cache: Path, attack: RegionAttack
 ) -> None:
     """It reads as unreadable, is a violation, and the next container has a good region."""
     attack(cache)
@@ -137,9 +45,19 @@ def test_an_attack_is_told_and_undone_at_the_next_start(
     assert isinstance(reading.region, Region)
 
 
-@pytest.mark.parametrize("attack", OF_THE_NAME, ids=lambda attack: attack.__name__)
+@pytest.mark.parametrize(
+    "attack",
+    [
+        *OF_THE_NAME,
+        pytest.param(
+            device_file,
+            marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root makes device files"),
+        ),
+    ],
+    ids=lambda attack: attack.__name__,
+)
 def test_a_region_that_lost_its_name_gets_it_back(
-    tmp_path: Path, cache: Path, attack: Attack
+    tmp_path: Path, cache: Path, attack: RegionAttack
 ) -> None:
     """It is the same file, which running processes have in memory; and it is told once."""
     before = cache.stat().st_ino

@@ -3,8 +3,6 @@
 import asyncio
 import ctypes
 import os
-import struct
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,52 +12,15 @@ from agent.region.decode import Region
 from agent.region.layout import SEEDED
 from agent.region.safe_files import LARGEST_REGION, MOST_ON_DISK
 from tests.fakes.hami_core import Tenant, enrol
+from tests.harness.region_attacks import GROWTHS, MIB, RegionAttack, written
 from tests.integration.agent.shares import GIB, GPU, ID, UID, inspector, regions, share, site
 
-MIB = 1024 * 1024
 KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
-Growth = Callable[[Path], None]
 
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
     return Path(asyncio.run(regions(tmp_path).seed(share()))) / "vgpu.cache"
-
-
-def written(cache: Path) -> None:
-    with cache.open("ab") as file:
-        for _ in range(200):
-            file.write(b"x" * MIB)
-
-
-def one_byte(cache: Path) -> None:
-    os.truncate(cache, LARGEST_REGION + 1)
-
-
-def sparse(cache: Path) -> None:
-    os.truncate(cache, 1 << 40)
-
-
-def as_large_as_can_be(cache: Path) -> None:
-    size = 1 << 62
-    while True:
-        try:
-            os.truncate(cache, size)
-        except OSError:
-            size >>= 1
-        else:
-            return
-
-
-def far_away(cache: Path) -> None:
-    with cache.open("r+b") as file:
-        file.seek(GIB)
-        file.write(b"x" * MIB)
-
-
-def reserved(cache: Path) -> None:
-    with cache.open("r+b") as file:
-        os.posix_fallocate(file.fileno(), 0, 64 * MIB)
 
 
 def reserved_behind_the_end(cache: Path) -> None:
@@ -72,48 +33,11 @@ def reserved_behind_the_end(cache: Path) -> None:
     assert cache.stat().st_size == SEEDED.size
 
 
-def without_magic(cache: Path) -> None:
-    with cache.open("r+b") as file:
-        file.write(bytes(4))
-    sparse(cache)
-
-
-def of_another_layout(cache: Path) -> None:
-    with cache.open("r+b") as file:
-        file.seek(4)
-        file.write(struct.pack("<II", 1, 1))
-    written(cache)
-
-
-def of_no_layout(cache: Path) -> None:
-    with cache.open("r+b") as file:
-        file.seek(4)
-        file.write(b"\xff" * 8)
-    written(cache)
-
-
-def garbage(cache: Path) -> None:
-    cache.write_bytes(b"\xff" * (10 * MIB))
-
-
-GROWTHS = [
-    written,
-    one_byte,
-    sparse,
-    as_large_as_can_be,
-    far_away,
-    reserved,
-    reserved_behind_the_end,
-    without_magic,
-    of_another_layout,
-    of_no_layout,
-    garbage,
-]
-
-
-@pytest.mark.parametrize("growth", GROWTHS, ids=lambda growth: growth.__name__)
+@pytest.mark.parametrize(
+    "growth", [*GROWTHS, reserved_behind_the_end], ids=lambda growth: growth.__name__
+)
 def test_what_no_region_needs_is_cut_off_and_told(
-    tmp_path: Path, cache: Path, growth: Growth
+    tmp_path: Path, cache: Path, growth: RegionAttack
 ) -> None:
     """At the next look, whatever the file says it is; the look after that finds it in order."""
     watching = inspector(tmp_path)

@@ -14,7 +14,7 @@ import pytest
 from agent.region.layout import BY_NAME, SEEDED
 from agent.region.repair import BitChange, Repair, RepairKind
 from agent.region.repair_files import mend
-from tests.integration.agent.region.test_region_files__attacks import (
+from tests.harness.region_attacks import (
     emptied,
     folder,
     garbage,

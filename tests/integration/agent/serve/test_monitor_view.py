@@ -27,14 +27,16 @@ def test_exactly_that_pod_is_evicted() -> None:
 
     async def act() -> None:
         async with ApiServer() as server, Client(Access(url=server.url)) as client:
-            await Evictor(client).evict(POD, "why")
+            await Evictor(client, lambda *what: reported.append(what)).evict(POD, "why")
 
         (request,) = server.requests
         assert request.path == "/api/v1/namespaces/team-a/pods/p/eviction"
         body = json.loads(request.body)
         assert body["deleteOptions"] == {"preconditions": {"uid": "uid-1"}}
 
+    reported: list[tuple[LocalPod, str]] = []
     asyncio.run(act())
+    assert reported == [(POD, "why")]
 
 
 @pytest.mark.parametrize("status", [403, 404, 409, 429, 500])
@@ -44,9 +46,11 @@ def test_an_eviction_that_is_refused_stops_nothing(status: int) -> None:
     async def act() -> None:
         async with ApiServer() as server, Client(Access(url=server.url)) as client:
             server.answer_next(status, times=20)
-            await Evictor(client).evict(POD, "why")
+            await Evictor(client, lambda *what: reported.append(what)).evict(POD, "why")
 
+    reported: list[tuple[LocalPod, str]] = []
     asyncio.run(act())
+    assert reported == []
 
 
 def view_of(scene: Scene, folder: Path) -> MonitorView:

@@ -70,6 +70,15 @@ def test_an_empty_page_teaches(name: str, golden: Callable[[str, str], str]) -> 
     assert problems_of(html) == []
 
 
+@pytest.mark.parametrize("name", ["overview", "namespaces"])
+def test_what_is_used_is_drawn_and_told(name: str, golden: Callable[[str, str], str]) -> None:
+    """With a Prometheus, a page shows what is used of what is promised, and who holds it idle."""
+    html = without_hashes(get(console_app("measured"), PATHS[name]).text)
+
+    assert html == golden(f"console-{name}-measured.html", html)
+    assert problems_of(html) == []
+
+
 def test_a_table_is_the_same_in_json() -> None:
     """What is unknown is null, never 0 or a dash."""
     found = json.loads(get(console_app(), "/decisions?format=json").text)

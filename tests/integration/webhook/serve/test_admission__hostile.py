@@ -30,7 +30,7 @@ PASSING: Final = (
     "UnschedulableController._queued",
     "CommitQueues._queues",
     "GangController._refusals",
-    "AuditLog._pending",
+    "AuditLog._deferred",
     "Recorder._waiting",
     "AssumedPods._assumed",
     "AssumedPods._nodes",

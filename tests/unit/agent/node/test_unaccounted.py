@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.node.pods import NodePod, parse_pod
+from agent.node.pods import NodePod
 from agent.node.status import Hardware, RealisedInstance
 from agent.node.unaccounted import NodeUse, find_unaccounted, uses_gpus
 from allocator.catalog.vocabularies import GPUSHARE, VOLCANO, configure_vocabulary
@@ -16,6 +16,7 @@ from allocator.model.allocation import Entry
 from allocator.model.request import Mode, Stage
 from tests.builders.gpunodes import entry, gpu_node, held, ledger, several
 from tests.builders.model import A100_40, T4, nodes_of, placed, soft_grant
+from tests.builders.node_pods import pod
 
 NODE = nodes_of(2, T4, name="n")
 VOLCANOS = {"volcano.sh/vgpu-node": "n"}
@@ -24,32 +25,6 @@ HAMIS = {"hami.io/vgpu-node": "n"}
 HAMI_IDS = "hami.io/vgpu-devices-allocated"
 SLOT, MEMORY = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory"
 ONE = {SLOT: "1", MEMORY: "3000"}
-RUNNING: dict[str, object] = {"state": {"running": {}}}
-
-
-def pod(
-    uid: str,
-    annotations: dict[str, str],
-    *limits: dict[str, str],
-    started: bool = True,
-    init: tuple[dict[str, str], ...] = (),
-) -> NodePod:
-    """Return a pod on the node, with a container for each of *limits*."""
-    names = [f"c{i}" for i in range(len(limits))]
-    spec = {
-        "nodeName": "n",
-        "containers": [
-            {"name": name, "resources": {"limits": wanted}}
-            for name, wanted in zip(names, limits, strict=True)
-        ],
-        "initContainers": [
-            {"name": f"i{i}", "resources": {"limits": wanted}} for i, wanted in enumerate(init)
-        ],
-    }
-    statuses = [{"name": name} | (RUNNING if started else {}) for name in names]
-    metadata = {"uid": uid, "name": uid, "namespace": "team-a", "annotations": annotations}
-    written = {"metadata": metadata, "spec": spec, "status": {"containerStatuses": statuses}}
-    return parse_pod(json.dumps(written).encode())
 
 
 def unaccounted(

@@ -21,7 +21,7 @@ from allocator.model.request import Mode
 from allocator.model.units import CorePercent, MiB
 from tests.builders.gpunodes import entry, gpu_node, ledger
 from tests.builders.model import A100_40, T4, mig_grant, nodes_of, placed, soft_grant
-from tests.unit.agent.node.test_unaccounted import pod
+from tests.builders.node_pods import pod
 
 NODE = nodes_of(4, T4, name="n")
 GPUS = [gpu.uuid for gpu in NODE.gpus]

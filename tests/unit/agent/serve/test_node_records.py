@@ -35,6 +35,7 @@ from allocator.audit.record_writer import RecordWriter
 from allocator.model.allocation import Grant
 from allocator.model.request import Mode
 from allocator.model.units import CorePercent, MiB
+from console.receive.sender import Sender, rejection
 from tests.builders.hostile_text import HOSTILE_TEXTS
 from tests.builders.model import placed
 from tests.fakes.kube_clock import FakeClock
@@ -42,6 +43,7 @@ from tests.harness.records import KeptRecords, strict_record
 
 OWNER = Owner(uid="uid-1", namespace="team-a", pod="train-0", containers=("main",))
 POD = LocalPod(uid="uid-1", namespace="team-a", name="train-0", containers={"c" * 64: "main"})
+NOW = datetime(2026, 11, 24, tzinfo=UTC)
 MIG = Grant(
     gpu="GPU-1", mode=Mode.MIG, memory=MiB(4864), cores=CorePercent(0), placed=placed("1g.5gb", 2)
 )
@@ -59,8 +61,7 @@ class WrittenRecords:
     def restart(self) -> None:
         """Begin with a new agent, which knows nothing of what the one before wrote."""
         source = RecordSource(Component.AGENT, instance="vgpu-agent-x", version="1.2.3")
-        now = datetime(2026, 11, 24, tzinfo=UTC)
-        writer = RecordWriter(sink=self.kept, source=source, now=lambda: now)
+        writer = RecordWriter(sink=self.kept, source=source, now=lambda: NOW)
         digests = {"uid-1": "k7q2m4x9tb"}
         self.records = NodeRecords(
             "gpu-1",
@@ -71,7 +72,12 @@ class WrittenRecords:
 
     @property
     def parsed(self) -> list[AnyRecord]:
-        return [strict_record(orjson.dumps(record)) for record in self.kept]
+        """Return all that was written, each of which a console takes from the agent of gpu-1."""
+        found = [strict_record(orjson.dumps(record)) for record in self.kept]
+        sender = Sender(component=Component.AGENT, node="gpu-1")
+        now = int(NOW.timestamp() * 1000)
+        assert [rejection(record, sender, now) for record in found] == [""] * len(found)
+        return found
 
 
 @pytest.fixture
@@ -272,6 +278,7 @@ def test_what_tenants_wrote_is_cut_and_escaped(written: WrittenRecords, text: st
         "slot-0000", share(MIG, owner=owner), ContainerEdits(env=(), shown=(text,))
     )
 
+    assert len(written.parsed) == 5
     for record in written.kept:
         for value in record.values():
             assert not isinstance(value, str) or (

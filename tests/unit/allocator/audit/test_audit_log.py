@@ -1,10 +1,24 @@
 """The audit log: a record costs its caller no waiting, and one bad sink keeps nothing back."""
 
 import asyncio
+import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from allocator.audit.audit_log import AuditLog, Sink, SwitchedSink
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator.audit.audit_log import (
+    BATCH,
+    LARGEST_BATCH,
+    MOST_PENDING,
+    AuditLog,
+    LineBuffer,
+    Sink,
+    SwitchedSink,
+)
+from allocator.audit.lines import line_of
 from allocator.audit.record import SettingsRecord
 from tests.harness.records import strict_record
 
@@ -29,6 +43,12 @@ class Lines:
 
     def flush(self) -> None:
         self.flushed += 1
+
+
+class Slow(Lines):
+    def write(self, data: bytes, /) -> None:
+        time.sleep(0.1)
+        super().write(data)
 
 
 class FullDisk(Lines):
@@ -74,9 +94,42 @@ def test_a_sink_that_fails_keeps_nothing_from_the_others() -> None:
 def test_what_finds_the_queue_full_is_dropped_and_counted() -> None:
     """A slow reader costs records, never the memory of the program."""
     lines = Lines()
+    most = MOST_PENDING // len(line_of(RECORD) or b"")
 
-    assert written(lines, records=4100) == 4
-    assert lines.data.count(b"\n") == 4096
+    assert written(lines, records=most + 4) == 4
+    assert lines.data.count(b"\n") == most
+
+
+@given(st.lists(st.binary(max_size=100_000).map(lambda one: one.replace(b"\n", b"")), max_size=9))
+def test_a_buffer_holds_whole_lines(texts: list[bytes]) -> None:
+    """However long they are, and again after it was cleared."""
+    buffer = LineBuffer()
+    for _ in range(2):
+        assert all(buffer.add(b"%b\n" % text) for text in texts)
+        chunks = list(buffer.chunks())
+        assert b"".join(chunks) == b"".join(b"%b\n" % text for text in texts)
+        assert all(chunk.endswith(b"\n") for chunk in chunks)
+        assert len(buffer) == sum(map(len, chunks))
+        buffer.clear()
+
+
+def test_nothing_is_lost_when_the_program_ends_during_a_write() -> None:
+    """The thread goes on, and then writes the rest."""
+    slow = Slow()
+
+    async def write() -> None:
+        journal = AuditLog((slow,), dropped=lambda: None)
+        task = asyncio.create_task(journal.run())
+        for _ in range(5):
+            journal.remember(RECORD)
+            await asyncio.sleep(0.06)
+        task.cancel()
+        journal.remember(RECORD)
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(write())
+
+    assert slow.data.count(b"\n") == 6
 
 
 def test_what_cannot_be_written_is_dropped_and_counted() -> None:
@@ -100,3 +153,38 @@ def test_a_sink_can_be_switched_while_it_is_in_use() -> None:
     sink.flush()
 
     assert (lines.data, lines.flushed) == (b"[]\n", 1)
+
+
+def test_records_are_made_several_at_a_time() -> None:
+    """As many as wait, or as few as hold much; what is left at each write."""
+    journal, made = AuditLog((), dropped=lambda: None), list[int]()
+
+    for number in range(BATCH - 1):
+        journal.defer(partial(made.append, number), 10)
+    assert made == []
+    journal.defer(lambda: made.append(-1), 10)
+    assert made == [*range(BATCH - 1), -1]
+    journal.defer(lambda: made.append(-2), LARGEST_BATCH)
+    assert made[-1] == -2
+
+
+def fail() -> None:
+    raise ValueError("a record that nobody foresaw")
+
+
+def test_a_record_that_cannot_be_made_costs_only_itself() -> None:
+    """It is counted, and logged with what went wrong."""
+    lines, dropped = Lines(), list[None]()
+
+    async def write() -> None:
+        journal = AuditLog((lines,), dropped=lambda: dropped.append(None))
+        journal.defer(fail, 1)
+        journal.defer(lambda: journal.remember(RECORD), 1)
+        task = asyncio.create_task(journal.run())
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(write())
+
+    assert (len(dropped), lines.data.count(b"\n")) == (1, 1)

@@ -1,5 +1,6 @@
 """Batches wait in order, within bounds, and every record that had to go is counted."""
 
+import resource
 import shutil
 from pathlib import Path
 
@@ -146,6 +147,23 @@ def test_damaged_segments_are_skipped_and_counted(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_segment_that_cannot_be_read_now_is_kept(tmp_path: Path) -> None:
+    """Such as without a free descriptor; others are sent first."""
+    waiting = Waiting(tmp_path)
+    waiting.add("a")
+    waiting.add("b")
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            waiting.next()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+    assert waiting.lost == 0
+    assert waiting.taken(most=1) == ["b", "a"]
+
+
 def test_a_deferred_batch_is_sent_last(waiting: Waiting) -> None:
     """The fault may lie in it."""
     for line in "abc":
@@ -164,6 +182,19 @@ def test_halves_of_a_batch_take_its_place(waiting: Waiting) -> None:
     assert waiting.outbox.records == 4
     assert batch_in(waiting.next(most=1)).records == 1
     assert waiting.taken() == ["a", "b", "c", "d"]
+
+
+def test_a_batch_that_was_damaged_meanwhile_has_no_halves(tmp_path: Path) -> None:
+    """It is lost and counted, and one that had to go is not there again."""
+    waiting = Waiting(tmp_path, blocks=1)
+    waiting.add("a", "b")
+    batch = batch_in(waiting.next())
+    for file in tmp_path.iterdir():
+        file.write_bytes(b"")
+    waiting.outbox.split(batch)
+    waiting.outbox.split(batch)
+
+    assert (waiting.lost, waiting.outbox.records) == (2, 0)
 
 
 def test_what_had_to_go_meanwhile_can_be_removed_again(tmp_path: Path) -> None:

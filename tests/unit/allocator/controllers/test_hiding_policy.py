@@ -1,12 +1,10 @@
 """The policy that hides GPUs in the API server writes what our hook would, where it is served."""
 
 import asyncio
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Unpack
 
-import jsonpatch
 import orjson
 import pytest
 
@@ -29,7 +27,7 @@ from allocator.controllers.hiding_policy import (
 from allocator.model.gpu import Snapshot
 from kube.client import CallOptions
 from kube.errors import NotFoundError
-from tests.authorization.policies import value_of
+from tests.authorization.mutations import mutated
 from tests.builders.pods import GPU_MEM, MEMORY, NUMBER, admitted, container, pod, received
 from tests.fakes.api_client import FakeApiClient
 from webhook.admission.context import AdmissionContext
@@ -40,27 +38,6 @@ CONTEXT = AdmissionContext(settings=Settings(), snapshot=Snapshot(version="1"), 
 CLIENTS = [prefix for prefix in OTHER_PLUGINS if prefix not in GPUSHARE.prefixes]
 VOID = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
 RENAMED = configure_vocabulary(VOLCANO, names={MEMORY: "example.com/mem"})
-
-
-def mutated(found: Json, spec: Json | None = None, *, old: Json | None = None) -> Json:
-    """Return *found* as the API server goes on with it, by another implementation of CEL."""
-    spec = spec or hiding_spec()
-    values: Json = {
-        "object": found,
-        "oldObject": old,
-        "request": {"operation": "UPDATE" if old else "CREATE"},
-    }
-    for condition in spec["matchConditions"]:
-        if value_of(condition["expression"], values) is not True:
-            return found
-    values["variables"] = {v["name"]: value_of(v["expression"], values) for v in spec["variables"]}
-    (mutation,) = spec["mutations"]
-    # The evaluator here does not know Kubernetes' type of an operation.
-    expression = mutation["jsonPatch"]["expression"].replace("JSONPatch{", "{")
-    expression = re.sub(r"\b(op|path|value): ", r"'\1': ", expression)
-    operations: Any = value_of(expression, values)
-    patched: Json = jsonpatch.apply_patch(found, operations)
-    return patched
 
 
 def limited(name: str, amount: str = "1") -> Json:

@@ -36,3 +36,21 @@ def test_a_wrong_type_is_named_with_its_field() -> None:
     """An error says where it is and what is accepted there."""
     with pytest.raises(ReplayContentError, match=r"Expected `int`, got `str` - at `\$\[0\]`"):
         typed(["x"], list[int])
+
+
+def test_half_characters_are_no_content() -> None:
+    """What a stranger wrote into a record is an error with words, not a bug."""
+    with pytest.raises(ReplayContentError, match="content is no JSON"):
+        canonical_json({"a": "\ud800"})
+    with pytest.raises(ReplayContentError):
+        typed({"a": "\ud800"}, dict[str, int])
+
+
+def test_what_is_too_deep_is_no_content() -> None:
+    """Nesting costs no stack."""
+    deep: object = 1
+    for _ in range(100_000):
+        deep = [deep]
+
+    with pytest.raises(ReplayContentError):
+        canonical_json({"a": deep})

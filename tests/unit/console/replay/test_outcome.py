@@ -27,3 +27,11 @@ def test_a_field_of_one_side_is_a_difference() -> None:
 def test_numbers_and_texts_are_told_apart() -> None:
     """One that looks like the other is another value."""
     assert isinstance(compared({"a": 1}, {"a": "1"}, versions=("1", "1")), DifferentDecision)
+
+
+def test_half_characters_are_told_apart_and_shown() -> None:
+    """A record may hold what no encoding has; it is escaped, not an error."""
+    found = compared({"a": "x\ud800"}, {"a": "x"}, versions=VERSIONS)
+
+    assert isinstance(found, DifferentDecision)
+    assert found.changed[0].recorded == r'"x\ud800"'

@@ -1,0 +1,88 @@
+"""Every page in a browser: axe-core's checks, widths, colours, and nothing from elsewhere."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.browser.axe import violations
+from tests.browser.chromium import Browser
+from tests.integration.console.serve.test_page_routes import PATHS
+
+pytestmark = pytest.mark.browser
+# A folder in which pictures of all pages are wanted; they are looked at by eye.
+PICTURES = os.environ.get("VGPU_PICTURES", "")
+LOOKS = {
+    "360-light": (360, False),
+    "360-dark": (360, True),
+    "1440-light": (1440, False),
+    "1440-dark": (1440, True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A browser and the address of a console."""
+
+    browser: Browser
+    site: str
+
+
+@pytest.fixture
+def opened(browser: Browser, site: str) -> Opened:
+    return Opened(browser, site)
+
+
+@pytest.mark.parametrize("name", PATHS)
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_page_is_accessible(opened: Opened, axe: str, *, name: str, look: str) -> None:
+    """axe-core finds nothing, and the page is as wide as the window: only tables scroll."""
+    width, dark = LOOKS[look]
+    tab = opened.browser.tab(width=width, dark=dark)
+    tab.open(opened.site + PATHS[name])
+
+    if PICTURES:
+        tab.screenshot(Path(PICTURES, f"{name}-{look}.png"))
+    assert violations(tab, axe) == []
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert tab.complaints() == []
+    assert {address.startswith((opened.site, "data:")) for address in tab.requests()} == {True}
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_a_page_reads_the_same_without_script(browser: Browser, site: str, name: str) -> None:
+    """A browser without JavaScript shows all that one with it shows, but the buttons."""
+    texts = []
+    for script in (True, False):
+        tab = browser.tab(script=script)
+        tab.open(site + PATHS[name])
+        lines = [line.strip() for line in tab.text().splitlines()]
+        texts.append([line for line in lines if line not in ("", "Pause refreshing", "Copy")])
+
+    assert texts[0] == texts[1]
+
+
+def test_targets_are_large_enough(browser: Browser, site: str) -> None:
+    """Links outside of sentences and all buttons take 24 pixels, as WCAG 2.5.8 asks for."""
+    tab = browser.tab(width=360)
+    tab.open(f"{site}/decisions")
+
+    small = tab.evaluate(
+        "[...document.querySelectorAll('nav a, button, .facets a, .after a, .chosen a, select')]"
+        ".filter(e => e.getClientRects().length).map(e => [e.textContent,"
+        " e.getBoundingClientRect()]).filter(([, r]) => r.height < 24 || r.width < 24)"
+        ".map(([text, r]) => `${text} ${r.width}x${r.height}`)"
+    )
+    assert small == []
+
+
+def test_the_worst_names_do_not_break_a_page(browser: Browser, hostile_site: str) -> None:
+    """With names of strangers no script of theirs runs, and no page is wider than its window."""
+    tab = browser.tab(width=360)
+    for path in ("/decisions?since=all", "/records", "/decisions/hostile5/uid-5", "/waiting"):
+        tab.open(hostile_site + path)
+
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 360, path
+        assert tab.complaints() == []
+        assert {a.startswith((hostile_site, "data:")) for a in tab.requests()} == {True}

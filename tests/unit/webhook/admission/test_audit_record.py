@@ -1,0 +1,172 @@
+"""Records of admission: by the schema, bounded and plain, whoever wrote what on a pod."""
+
+import contextlib
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocator.audit.lines import LARGEST, line_of
+from allocator.audit.record import AdmissionRecord, AdmissionVerdict
+from allocator.catalog.keys import ASKED_KEY, DECISION_KEY
+from allocator.config.settings import Settings
+from allocator.model.gpu import Snapshot
+from allocator.model.untrusted import is_plain
+from allocator.replay.request_codec import decode_request
+from tests.builders.pods import CORES, MEMORY, NUMBER, Json, container, pod, received
+from tests.harness.records import KeptRecords, strict_record
+from tests.properties.test_hostile_reviews import review
+from webhook.admission.context import AdmissionContext
+from webhook.review.admission_review import NotAReviewError
+from webhook.serve.admission import AdmissionView, PodHandler
+from webhook.serve.metrics import WebhookMetrics
+
+VIEW = AdmissionView(
+    context=AdmissionContext(settings=Settings(), snapshot=Snapshot(version="1"), host_paths=True),
+    settings_digest="s",
+    age=1.5,
+)
+TENANTS = "hunter2"
+ODD = st.text(max_size=20) | st.sampled_from(
+    ["\x1b[2J", "\u202e", "\ud800", "\x00", "\x7f\x9b", "a" * 300, "<script>", "'; DROP TABLE x--"]
+).map(lambda text: text * 400)
+
+
+class Lines(list[bytes]):
+    def remember(self, record: Any, /) -> None:  # noqa: ANN401 -- as a sink has it
+        line = line_of(record)
+        assert line is not None
+        self.append(line)
+
+
+def handler(sink: Lines | KeptRecords) -> PodHandler:
+    return PodHandler(
+        view=lambda _: VIEW,
+        journal=sink,
+        metrics=WebhookMetrics(version="0"),
+        snapshot_digest=lambda _: "f" * 32,
+    )
+
+
+def recorded(found: Json, step: str = "mutate", **request: object) -> list[AdmissionRecord]:
+    """Return the records of one review of pod *found*."""
+    kept = Lines()
+    body = review(found, namespace="team-a", operation="CREATE", **request)
+    getattr(handler(kept), step)(body)
+    records = [strict_record(line) for line in kept]
+    return [record for record in records if isinstance(record, AdmissionRecord)]
+
+
+def asking(**amounts: object) -> Json:
+    limits = amounts or {NUMBER: 1, MEMORY: 3000}
+    return received(pod(container(limits=limits, env=[{"name": "TOKEN", "value": TENANTS}])))
+
+
+def test_a_record_says_what_was_asked_decided_and_changed() -> None:
+    """With the values that are ours; the request is in it, so that it can be decided again."""
+    (record,) = recorded(asking())
+
+    assert record.outcome is AdmissionVerdict.REWRITTEN
+    assert [(one.name, one.stage, one.memory_mib) for one in record.containers] == [
+        ("main", "main", 3000)
+    ]
+    assert (record.snapshot, record.settings, record.snapshot_age_seconds) == ("f" * 32, "s", 1.5)
+    assert decode_request(record.asked).request.containers[0].memory == 3000
+    values = {change.path: change.value for change in record.changes}
+    assert values["/spec/containers/0/env/-"]
+
+
+def test_no_value_of_a_tenant_is_recorded() -> None:
+    """Neither of a variable, nor what an annotation repeats of the request."""
+    made = asking()
+    (record,) = recorded(made)
+    (annotated,) = recorded(
+        {**made, "metadata": {**made["metadata"], "annotations": {"a": TENANTS}}}
+    )
+
+    written = {str(one.path): one.value for one in annotated.changes}
+    key = f"/metadata/annotations/{ASKED_KEY.replace('/', '~1')}"
+    assert key in written
+    assert not isinstance(written[key], str)
+    assert ASKED_KEY not in record.changes[0].value
+    assert DECISION_KEY in record.changes[0].value
+    for one in (record, annotated):
+        assert TENANTS not in str(one)
+
+
+def test_a_patch_of_many_containers_is_recorded_in_part() -> None:
+    """The record stays small; the first changes tell what was done."""
+    many = [container(f"c{n}", limits={NUMBER: 1, MEMORY: 10}) for n in range(12)]
+    (record,) = recorded(received(pod(*many)))
+
+    assert 0 < len(record.changes) <= 51
+    assert len(record.containers) == 12
+
+
+def test_the_validating_pass_is_short_and_knows_the_pod() -> None:
+    """Its name and uid, and by the digest which decision it is about."""
+    kept = KeptRecords()
+    made = asking()
+    answer = orjson.loads(handler(kept).mutate(review(made, namespace="team-a")))
+    assert answer["response"]["allowed"]
+    stored = {**made, "metadata": {**made["metadata"], "name": "p-x7", "uid": "uid-p"}}
+    records = recorded(stored, "validate", name="p-x7")
+
+    (record,) = records
+    assert (record.step, record.pod, record.pod_uid) == ("validate", "p-x7", "uid-p")
+    assert (record.changes, record.asked, record.snapshot) == ((), {}, "")
+
+
+@pytest.mark.parametrize(
+    ("amounts", "reason"),
+    [
+        pytest.param({NUMBER: 1, CORES: 140}, "GpuCoresShort", id="unreadable"),
+        pytest.param({NUMBER: 1, MEMORY: "x"}, "MalformedRequest", id="malformed"),
+    ],
+)
+def test_a_refusal_has_its_reasons(amounts: dict[str, object], reason: str) -> None:
+    """In the words that the user read."""
+    (record,) = recorded(asking(**amounts))
+
+    assert (record.outcome, record.reason) == (AdmissionVerdict.REFUSED, reason)
+    assert record.findings[0].reason == reason
+    assert record.digest
+
+
+def test_a_dry_run_leaves_nothing() -> None:
+    """Nobody is told of what did not happen."""
+    assert recorded(asking(), dryRun=True) == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    names=st.fixed_dictionaries({}, optional={"name": ODD, "generateName": ODD, "uid": ODD}),
+    annotations=st.dictionaries(
+        st.sampled_from(["nvidia.com/use-gputype", "vgpu-admission.io/mode", ASKED_KEY]) | ODD, ODD
+    ),
+    owner=st.fixed_dictionaries({"kind": ODD, "name": ODD, "uid": ODD}),
+    people=st.fixed_dictionaries({"username": ODD, "groups": st.lists(ODD, max_size=40)}),
+    named=st.fixed_dictionaries({"container": ODD, "namespace": ODD, "operation": ODD}),
+)
+def test_whatever_a_tenant_writes_the_record_is_bounded_and_plain(
+    **written: Json,
+) -> None:
+    """A terminal obeys none of it, and a store can take it."""
+    made = asking()
+    named = written["named"]
+    made["metadata"] = {
+        **written["names"],
+        "annotations": written["annotations"],
+        "ownerReferences": [written["owner"]] * 9,
+    }
+    made["spec"]["containers"][0]["name"] = named.pop("container")
+    kept = Lines()
+    with contextlib.suppress(NotAReviewError):  # half a character is no JSON
+        handler(kept).mutate(review(made, userInfo=written["people"], **named))
+
+    for line in kept:
+        assert len(line) <= LARGEST
+        assert is_plain(line.decode().rstrip("\n"))
+        strict_record(line)
