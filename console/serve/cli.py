@@ -23,7 +23,7 @@ from console.access.proxy import GROUP_HEADER, USER_HEADER, ProxyRules
 from console.access.rights_client import PeopleShown
 from console.access.session import SessionKeyError, parse_keys
 from console.serve import console as program
-from console.serve.console import AccessOptions, ConsoleOptions
+from console.serve.options import AccessOptions, ConsoleOptions
 from console.serve.protection import names_loopback
 from console.store.opening import open_store
 from console.store.store import Retention, StoreError

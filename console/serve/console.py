@@ -6,7 +6,6 @@ import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import timedelta
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final, Never
@@ -17,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute
 
-from allocator.cli.http_server import App, ConnectionLimits, Listen, serve
+from allocator.cli.http_server import App, ConnectionLimits, serve
 from allocator.cli.process import Start, background, freeze_when_settled, stop_event
 from allocator.cli.status_server import STATUS_LIMITS, status_app
 from certs.pem import Pair
@@ -26,10 +25,9 @@ from certs.tls_server import ServingPair
 from console.access.attempts import TooManyAttemptsError
 from console.access.authentication_server import Authenticator
 from console.access.authorities_controller import AuthoritiesController
-from console.access.login_server import DEFAULT_HOURS, LoginServer
-from console.access.proxy import ProxyRules
+from console.access.login_server import LoginServer
 from console.access.reviews_client import ReviewsUnavailableError, TokenReviewer
-from console.access.rights_client import PeopleShown, ViewerRights
+from console.access.rights_client import ViewerRights
 from console.access.session import SessionCodec, parse_keys
 from console.access.viewer import Viewer
 from console.cluster.live_informer import LiveCluster
@@ -39,15 +37,15 @@ from console.receive.sender import SenderAccounts
 from console.receive.store_thread import StoreThread
 from console.records.query import EVERYTHING
 from console.serve.api_routes import api_routes, error_answer
+from console.serve.options import AccessOptions, ConsoleOptions
 from console.serve.page_routes import page_routes
 from console.serve.page_services import PageServices
 from console.serve.protection import ProtectedPages
 from console.serve.static_files import static_files
-from console.store.store import RecordStore, Retention, StoreError
-from console.use.prometheus_client import PrometheusClient, PrometheusTarget, connect_prometheus
+from console.store.store import RecordStore, StoreError
+from console.use.prometheus_client import PrometheusClient, connect_prometheus
 from kube.client import Client, version
 from kube.clock import SYSTEM
-from kube.config import Access
 from kube.watch import last_message_times
 
 AUDIENCE: Final = "vgpu-console"  # of the tokens by which senders of records are known
@@ -59,43 +57,6 @@ NOTICE: Final = (
     "Started with --insecure-read-all: whoever reaches this address sees everything, without login."
 )
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccessOptions:
-    """Who may see what.
-
-    ``proxy_ca`` is a file of authorities, ``proxy`` says whom of their subjects to believe.
-    """
-
-    people: PeopleShown = PeopleShown.EVENTS
-    session_keys: Path | None = None  # None: one of this process
-    session: timedelta = timedelta(hours=DEFAULT_HOURS)
-    proxy_ca: Path | None = None
-    proxy: ProxyRules | None = None
-    read_all: bool = False  # everybody sees everything; on loopback only, without TLS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsoleOptions:
-    """What the command line decides.
-
-    ``certificates`` is a folder with ``tls.crt``, ``tls.key`` and ``ca.crt``, the authority of
-    senders. ``namespace`` is ours, ``agents`` that of the node agents.
-    """
-
-    access: Access
-    pages: Listen
-    records: Listen
-    health: Listen
-    certificates: Path
-    namespace: str
-    agents: str
-    store: str  # a file, or the URL of a database
-    retention: Retention = field(default_factory=Retention)
-    viewers: AccessOptions = field(default_factory=AccessOptions)
-    prometheus: PrometheusTarget | None = None  # None: what is used is not known
-    drain: int = 10
 
 
 async def run(options: ConsoleOptions, store: RecordStore) -> None:

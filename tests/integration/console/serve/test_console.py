@@ -13,7 +13,8 @@ import aiohttp
 import pytest
 
 from allocator.cli.http_server import Listen
-from console.serve.console import AccessOptions, ConsoleOptions, run
+from console.serve.console import run
+from console.serve.options import AccessOptions, ConsoleOptions
 from console.store.opening import open_store
 from kube.config import Access
 from tests.builders.sent_records import body_of, health
