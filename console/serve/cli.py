@@ -217,7 +217,8 @@ def _prometheus(url: str | None, token: Path | None, ca: Path | None) -> Prometh
 
 def _fault(viewers: AccessOptions, listen: HostPort, names: tuple[str, ...]) -> str:
     """Return which options contradict each other or cannot be used; empty where none does."""
-    if viewers.read_all and not names_loopback(listen.host):
+    host = f"[{listen.host}]" if ":" in listen.host else listen.host
+    if viewers.read_all and not names_loopback(host):
         return (
             f"--insecure-read-all: {listen.host} is not a loopback address; listen on 127.0.0.1"
             " and forward the port"

@@ -70,8 +70,6 @@ async def run(options: ConsoleOptions, store: RecordStore) -> None:
         ):
             parts = ConsoleParts(client, options, store=store, writer=writer)
             parts.prometheus = prometheus
-            parts.start(start)
-            parts.start_certificates(start)
             async with (
                 serve(parts.status(stop.is_set), options.health, limits=STATUS_LIMITS) as health,
                 serve(
@@ -89,6 +87,8 @@ async def run(options: ConsoleOptions, store: RecordStore) -> None:
                     limits=PAGES_LIMITS,
                 ) as pages,
             ):
+                parts.start(start)
+                parts.start_certificates(start)
                 log.info("serving", pages=pages, records=records, health=health, version=version())
                 await stop.wait()
                 log.info("draining", seconds=options.drain)
