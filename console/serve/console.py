@@ -240,6 +240,7 @@ class AuthorityFile:
 
     path: Path | None
     _text: str = field(default="", init=False)
+    _why: str = field(default="", init=False)  # it could not be read the last time
 
     def text(self) -> str:
         """Return what was read last, PEM."""
@@ -250,9 +251,12 @@ class AuthorityFile:
         if self.path is None:
             return
         try:
-            self._text = self.path.read_text()
+            self._text, why = self.path.read_text(), ""
         except (OSError, UnicodeDecodeError) as error:
-            log.warning("authorities not read", file=str(self.path), why=str(error))
+            why = str(error)
+            if why != self._why:  # it is tried again every few seconds
+                log.warning("authorities not read", file=str(self.path), why=why)
+        self._why = why
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
