@@ -1,6 +1,8 @@
 """The token and the TLS context for the API server, reread as their files change."""
 
+import os
 import ssl
+import sys
 import tempfile
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -104,7 +106,16 @@ def _context(access: Access, material: _Material) -> ssl.SSLContext:
 
 
 def _load_pair(context: ssl.SSLContext, pair: bytes) -> None:
-    """Load certificate and key, which OpenSSL's binding takes from a file only."""
+    """Load certificate and key, which OpenSSL's binding takes from a file only.
+
+    On Linux that is memory: an agent's root file system is read-only, and has no other place.
+    """
+    if sys.platform == "linux":
+        descriptor = os.memfd_create("pair", os.MFD_CLOEXEC)
+        with os.fdopen(descriptor, "wb", buffering=0) as memory:
+            memory.write(pair)
+            context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+        return
     with tempfile.NamedTemporaryFile() as file:  # created for its owner alone
         file.write(pair)
         file.flush()
