@@ -135,11 +135,19 @@ class TokenReviewer:
         self._asked: dict[bytes, asyncio.Task[UserIdentity | None]] = {}
         self._turns = asyncio.Semaphore(AT_ONCE)
 
+    def known(self, token: str) -> UserIdentity | None:
+        """Return who holds *token* as far as that is remembered."""
+        found = self._known.get(self._digest(token), self._clock.monotonic())
+        return found if isinstance(found, UserIdentity) else None
+
+    def _digest(self, token: str) -> bytes:
+        return hashlib.blake2b(token.encode(errors="replace"), key=self._key).digest()
+
     async def identity(self, token: str) -> UserIdentity | None:
         """Return who holds *token*, ``None`` where nobody does; raises ReviewsUnavailableError."""
         if not 0 < len(token) <= LONGEST_TOKEN or not (token.isascii() and token.isprintable()):
             return None
-        key = hashlib.blake2b(token.encode(), key=self._key).digest()
+        key = self._digest(token)
         known = self._known.get(key, self._clock.monotonic())
         if known is not None:
             return known if isinstance(known, UserIdentity) else None

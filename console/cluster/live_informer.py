@@ -6,6 +6,7 @@ Of each object only what pages read is kept. Of pods these are the ones that ask
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -26,8 +27,8 @@ from allocator.cluster.pods import PODS
 from allocator.config.device_config import DeviceConfig, configured_vocabularies
 from allocator.config.settings import DEFAULTS, Settings
 from allocator.placement.choose import PlacementPolicy
-from allocator.request.pod_fields import shared
-from console.cluster.pod import PodView, request_of
+from allocator.request.pod_fields import SpecContainer, shared
+from console.cluster.pod import ObjectOwner, PodStatusView, PodView, request_of
 from console.cluster.snapshot import (
     ClusterView,
     Configuration,
@@ -46,6 +47,7 @@ from kube.watch import WatchHealth, WatchSource, follow_updates
 CLIENT_CA: Final = ("kube-system", "extension-apiserver-authentication", "client-ca-file")
 KINDS: Final = ("gpunodes", "nodes", "namespaces", "pods", "settings", "devices", "client-ca")
 _KEPT_ANNOTATIONS: Final = (OWN, "volcano.sh/", "hami.io/", "scheduling.k8s.io/")
+MOST_PARTS: Final = 4096  # lists of containers, and so on, that several pods share
 _POD: Final = msgspec.json.Decoder(PodView)
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -257,19 +259,50 @@ def _asks_for_extended(pod: PodView) -> bool:
 
 
 def slim(pod: PodView) -> PodView:
-    """Return *pod* without the annotations that pages do not read; equal names are shared."""
-    metadata = pod.metadata
+    """Return *pod* with what pages read; parts that are equal in many pods are shared."""
+    metadata, spec = pod.metadata, pod.spec
     kept = {
-        key: value
+        shared(key): value
         for key, value in (metadata.annotations or {}).items()
         if key.startswith(_KEPT_ANNOTATIONS)
     }
-    spec = structs.replace(
-        pod.spec,
-        node_name=shared(pod.spec.node_name),
-        scheduler_name=shared(pod.spec.scheduler_name),
-    )
-    namespace = shared(metadata.namespace or "")
+    owners = metadata.owner_references
     return structs.replace(
-        pod, metadata=structs.replace(metadata, annotations=kept, namespace=namespace), spec=spec
+        pod,
+        metadata=structs.replace(
+            metadata,
+            annotations=kept,
+            namespace=shared(metadata.namespace or ""),
+            owner_references=owners and _shared_owners(owners),
+        ),
+        spec=structs.replace(
+            spec,
+            containers=_shared_containers(msgspec.json.encode(spec.containers)),
+            node_name=shared(spec.node_name),
+            scheduler_name=shared(spec.scheduler_name),
+        ),
+        status=_slim_status(pod.status),
     )
+
+
+def _slim_status(status: PodStatusView) -> PodStatusView:
+    """Return *status* with the containers that do not start; most pods have none."""
+    if status.troubles or status.reason or status.message:
+        return status
+    return _shared_status(status.phase, status.is_seen_by_scheduler)
+
+
+@lru_cache(maxsize=MOST_PARTS)
+def _shared_status(phase: str, seen: bool) -> PodStatusView:  # noqa: FBT001 -- a cache's key
+    conditions = [{"type": "PodScheduled"}] if seen else None
+    return msgspec.convert({"phase": phase, "conditions": conditions}, PodStatusView)
+
+
+@lru_cache(maxsize=MOST_PARTS)
+def _shared_containers(encoded: bytes) -> tuple[SpecContainer, ...]:
+    return msgspec.json.decode(encoded, type=tuple[SpecContainer, ...])
+
+
+@lru_cache(maxsize=MOST_PARTS)
+def _shared_owners(owners: tuple[ObjectOwner, ...]) -> tuple[ObjectOwner, ...]:
+    return owners

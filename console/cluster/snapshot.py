@@ -15,17 +15,12 @@ from allocator.ledger.closed import NO_NODE, closed_reason, withdrawn_resources
 from allocator.ledger.ledger import Ledger, parse_ledger
 from allocator.ledger.lifecycle import NodeIdentity
 from allocator.mig.positions import with_volcano_positions
-from allocator.mig.profiles import profiles_of
 from allocator.model.allocation import Entry
 from allocator.model.gpu import Gpu, Node, Snapshot
-from allocator.model.request import ContainerRequest, Mode, Stage
-from allocator.model.units import MiB
 from allocator.model.untrusted import escaped, quote
 from allocator.model.usage import parts
 from allocator.placement.choose import PlacementPolicy
-from allocator.placement.fit import headroom, shortfall
 from allocator.placement.fleet import snapshot_of
-from allocator.placement.mig import MigOptions
 from allocator.volcano.register import REGISTER_ANNOTATION
 
 
@@ -59,29 +54,6 @@ def account_of(document: Mapping[str, Any]) -> DriverAccount:
             if isinstance(uuid, str) and uuid and isinstance(reason, str) and reason
         },
     )
-
-
-def largest_free(gpu: Gpu, options: MigOptions) -> MiB | None:
-    """Return the most MiB that one more container can have, ``None`` where none fits."""
-    if not gpu.healthy:
-        return None
-    gpu_headroom = headroom(gpu)
-    if gpu.mode is Mode.MIG:
-        profiles = sorted(profiles_of(gpu.board), key=lambda profile: -profile.memory)
-        requests = (_memory_request(profile.memory) for profile in profiles)
-        return next(
-            (
-                container_request.memory
-                for container_request in requests
-                if options.options(container_request, (gpu_headroom,))
-            ),
-            None,
-        )
-    return None if shortfall(_memory_request(MiB(1)), gpu_headroom) else gpu_headroom.memory
-
-
-def _memory_request(memory: MiB) -> ContainerRequest:
-    return ContainerRequest(name="", index=0, stage=Stage.APP, count=1, memory=memory)
 
 
 READER_ROLE: Final = "vgpu-reader"  # the ClusterRole that may read what a view is made from

@@ -30,10 +30,11 @@ from allocator.request.admitted import (
     admitted_request,
 )
 from allocator.request.wording import vocabulary_of
+from allocator.scheduling.capacity import largest_free
 from console.cluster.assignment import DeviceRow, assigned_devices, is_accounted_elsewhere
 from console.cluster.event import EventView
 from console.cluster.pod import PodState, PodView, request_of, state_of
-from console.cluster.snapshot import ClusterView, entries_in_use, largest_free
+from console.cluster.snapshot import ClusterView, entries_in_use
 from console.explain.volcano_view import seen_by_scheduler, unseen_finding
 
 MOST_NODES: Final = 12  # nodes that are explained

@@ -10,7 +10,8 @@ from allocator.model.gpu import Gpu
 from allocator.model.request import Mode
 from allocator.model.units import MiB
 from allocator.placement.mig import MigOptions
-from console.cluster.snapshot import ClusterView, holders, largest_free
+from allocator.scheduling.capacity import largest_free
+from console.cluster.snapshot import ClusterView, holders
 from console.get.listing import Listing
 from console.get.table import NONE, amount, model, share, word
 

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import msgspec
 
-from console.history.use import UseAnswer
 from console.records.rows import DecisionRow, RowPage, UsageRow
+from console.use.figures import UseAnswer
 
 LONGEST_REFUSAL: Final = 500  # characters of a refusal
 

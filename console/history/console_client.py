@@ -27,8 +27,8 @@ from console.history.answers import (
     refusal_text,
 )
 from console.history.port_forward_client import SERVICE, PortForward
-from console.history.use import UseAnswer
 from console.records.rows import DecisionRow, RowPage
+from console.use.figures import UseAnswer
 from kube.config import Access
 from kube.errors import (
     ApiError,

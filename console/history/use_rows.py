@@ -9,7 +9,7 @@ import msgspec
 from allocator.model.units import MiB
 from console.get.listing import Listing
 from console.get.table import NONE, amount, model, share, span, word
-from console.history.use import ContainerUse, GpuUse
+from console.use.figures import ContainerUse, GpuUse
 
 SPACE: Final = "NAMESPACE"
 PODS: Final = ("POD", "ON", "PROMISED", "USED", "CORES", "IDLE")

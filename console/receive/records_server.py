@@ -18,7 +18,8 @@ from allocator.audit.record import parse_record
 from allocator.cli.http_server import PEER_CERTIFICATE
 from allocator.model.untrusted import escaped, inert
 from console.access.attempts import FailedAttempts, TooManyAttemptsError
-from console.access.authentication_server import bearer_token
+from console.access.authentication_server import address_of, bearer_token
+from console.access.identity import UserIdentity
 from console.access.reviews_client import ReviewsUnavailableError, TokenReviewer
 from console.receive.console_metrics import ConsoleMetrics
 from console.receive.sender import Sender, SenderAccounts, rejection, sender_of
@@ -132,17 +133,27 @@ class RecordsServer:
         """Return who sends; raises BatchError."""
         if PEER_CERTIFICATE not in request.scope.get("state", {}):
             raise BatchError(HTTPStatus.UNAUTHORIZED, "no client certificate was shown")
-        address = request.client.host if request.client else ""
+        token = bearer_token(request)
+        identity = self.tokens.known(token) or await self._identity(token, address_of(request))
+        sender = sender_of(identity, self.accounts)
+        if sender is None:
+            raise BatchError(
+                HTTPStatus.FORBIDDEN,
+                f"{inert(identity.user)[:253]} may not send records; accepted:"
+                f" {self.accounts.webhook}, or {self.accounts.agent} with a token of its node",
+            )
+        return sender
+
+    async def _identity(self, token: str, address: str) -> UserIdentity:
+        """Return who holds *token*; an address that fails too often waits. Raises BatchError."""
         now = self.clock.monotonic()
         try:
             self._failures.check(address, now)
+            identity = await self.tokens.identity(token) if token else None
         except TooManyAttemptsError as error:
             raise BatchError(
                 HTTPStatus.TOO_MANY_REQUESTS, str(error), after=int(error.seconds) + 1
             ) from error
-        token = bearer_token(request)
-        try:
-            identity = await self.tokens.identity(token) if token else None
         except ReviewsUnavailableError as error:
             log.warning("sender not authenticated", why=str(error))
             raise BatchError(
@@ -155,14 +166,7 @@ class RecordsServer:
             raise BatchError(
                 HTTPStatus.UNAUTHORIZED, "no bearer token that the API server knows for us"
             )
-        sender = sender_of(identity, self.accounts)
-        if sender is None:
-            raise BatchError(
-                HTTPStatus.FORBIDDEN,
-                f"{inert(identity.user)[:253]} may not send records; accepted:"
-                f" {self.accounts.webhook}, or {self.accounts.agent} with a token of its node",
-            )
-        return sender
+        return identity
 
     def _read(self, body: bytes, compressed: bool, sender: Sender) -> _Batch:  # noqa: FBT001 -- in a thread
         """Parse a body; raises BatchError where it is too large or damaged as a whole."""

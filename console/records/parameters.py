@@ -75,6 +75,11 @@ def period(pairs: Pairs, *names: str) -> Period:
     return Period(**_values(pairs, frozenset(names)))
 
 
+def namespace(pairs: Pairs) -> str:
+    """Return the namespace that is asked about, empty for all; raises :class:`ParameterError`."""
+    return _values(pairs, frozenset({"namespace"})).get("namespace", "")
+
+
 def nothing_else(pairs: Pairs) -> None:
     """Raise :class:`ParameterError` where there is any parameter."""
     _values(pairs, frozenset())

@@ -1,6 +1,6 @@
 """Questions to the store of records: which, of whom, and how many at a time."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -30,6 +30,13 @@ class Scope:
     namespaces: frozenset[str] | None = frozenset()
     cluster: bool = False
     people: bool = False
+
+    def within(self, namespace: str) -> "Scope":
+        """Return what of this scope is in *namespace*; all of it where that is empty."""
+        if not namespace:
+            return self
+        seen = self.namespaces is None or namespace in self.namespaces
+        return replace(self, namespaces=frozenset({namespace} if seen else ()))
 
 
 NOTHING: Final = Scope()

@@ -22,6 +22,8 @@ from console.records.rows import DecisionRow, StoredRecord
 from console.records.times import rfc3339
 from console.serve.page_services import PageServices
 from console.store.store import RecordStore, StoreError
+from console.use import figures
+from console.use.prometheus_client import PrometheusError
 
 ROOT: Final = "/api/v1"
 USAGE_PERIOD: Final = timedelta(days=7)
@@ -66,6 +68,7 @@ def api_routes(services: PageServices) -> list[Route]:
         route("/records", data.records),
         route("/usage", data.usage),
         route("/overview", data.overview),
+        route("/use", data.use),
     ]
 
 
@@ -156,6 +159,25 @@ class _Data:
         period = parameters.period(request.query_params.multi_items(), "since")
         since = period.since or self._since(OVERVIEW_PERIOD)
         return await self._read(lambda store: store.overview(scope, since))
+
+    async def use(self, request: Request, scope: Scope) -> object:
+        within = scope.within(parameters.namespace(request.query_params.multi_items()))
+        query = self._services.query
+        if query is None:
+            text = "this console was given no Prometheus (--prometheus), so use is not known"
+            raise AnswerError(HTTPStatus.NOT_IMPLEMENTED, text)
+        of_gpus = figures.gpu_question(within)
+        try:
+            containers = await query(figures.container_question(within))
+            gpus = None if of_gpus is None else await query(of_gpus)
+        except PrometheusError as error:
+            log.warning("Prometheus not asked", why=str(error))
+            raise AnswerError(HTTPStatus.BAD_GATEWAY, "Prometheus does not answer") from error
+        now = self._services.now().timestamp()
+        return figures.UseAnswer(
+            containers=figures.containers_in_use(containers, within, now),
+            gpus=figures.gpus_in_use(gpus, within),
+        )
 
 
 def _is_name(text: str) -> bool:

@@ -18,16 +18,16 @@ from allocator.cli.options import (
     namespace,
     run_to_end,
 )
-from allocator.model.untrusted import quote
 from certs.pem import certificates as certificates_in
 from console.access.proxy import GROUP_HEADER, USER_HEADER, ProxyRules
 from console.access.rights_client import PeopleShown
 from console.access.session import SessionKeyError, parse_keys
 from console.serve import console as program
-from console.serve.options import AccessOptions, ConsoleOptions
+from console.serve.console import AccessOptions, ConsoleOptions
 from console.serve.protection import names_loopback
 from console.store.opening import open_store
 from console.store.store import Retention, StoreError
+from console.use.prometheus_client import PrometheusTarget
 
 _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 _FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -111,6 +111,15 @@ AGENTS_NAMESPACE = f"{SYSTEM_NAMESPACE.removesuffix('-system')}-agents"
     help="between groups in one header; by default each header is one group",
 )
 @click.option(
+    "--prometheus",
+    metavar="URL",
+    help="address of a Prometheus that scrapes the agents; asked for what is used",
+)
+@click.option(
+    "--prometheus-token", type=_FILE, help="file with a token for it; only with https; reread"
+)
+@click.option("--prometheus-ca", type=_FILE, help="CA certificates that it is verified by")
+@click.option(
     "--insecure-read-all",
     "read_all",
     is_flag=True,
@@ -122,11 +131,6 @@ AGENTS_NAMESPACE = f"{SYSTEM_NAMESPACE.removesuffix('-system')}-agents"
     default=AGENTS_NAMESPACE,
     show_default=True,
     help="namespace of the node agents",
-)
-@click.option(
-    "--prometheus",
-    default="",
-    help="address of the Prometheus that scrapes the agents, for what is used and idle",
 )
 @click.option("--drain", type=click.IntRange(0, 300), default=10, show_default=True)
 @kubeconfig
@@ -148,9 +152,11 @@ def console(
     proxy_user_header: str,
     proxy_group_header: str,
     proxy_group_separator: str,
+    prometheus: str | None,
+    prometheus_token: Path | None,
+    prometheus_ca: Path | None,
     read_all: bool,  # noqa: FBT001 -- click's
     agents: str,
-    prometheus: str,
     drain: int,
     kubeconfig: Path | None,
     context: str | None,
@@ -174,11 +180,7 @@ def console(
         viewers = replace(viewers, proxy=rules)
     if fault := _fault(viewers, listen, proxy_names):
         raise click.UsageError(fault)
-    if prometheus and not prometheus.startswith(("http://", "https://")):
-        raise click.UsageError(
-            f"--prometheus: {quote(prometheus)} is no address; accepted: such as"
-            " http://prometheus.monitoring:9090"
-        )
+    asked = _prometheus(prometheus, prometheus_token, prometheus_ca)
     log_lines()
     options = ConsoleOptions(
         access=access(kubeconfig, context),
@@ -191,7 +193,7 @@ def console(
         store=store,
         retention=Retention(age=timedelta(days=keep_days), size=keep_mib * 1024**2),
         viewers=viewers,
-        prometheus=prometheus,
+        prometheus=asked,
         drain=drain,
     )
     try:
@@ -201,9 +203,22 @@ def console(
     run_to_end(program.run(options, opened))
 
 
+def _prometheus(url: str | None, token: Path | None, ca: Path | None) -> PrometheusTarget | None:
+    """Return where to ask for what is used; raises ``click.UsageError``."""
+    if url is None:
+        if token is not None or ca is not None:
+            raise click.UsageError("--prometheus-token and --prometheus-ca need --prometheus URL")
+        return None
+    target = PrometheusTarget(url=url, token=token, ca=ca)
+    if fault := target.fault():
+        raise click.UsageError(f"--prometheus: {fault}")
+    return target
+
+
 def _fault(viewers: AccessOptions, listen: HostPort, names: tuple[str, ...]) -> str:
     """Return which options contradict each other or cannot be used; empty where none does."""
-    if viewers.read_all and not names_loopback(listen.host):
+    host = f"[{listen.host}]" if ":" in listen.host else listen.host
+    if viewers.read_all and not names_loopback(host):
         return (
             f"--insecure-read-all: {listen.host} is not a loopback address; listen on 127.0.0.1"
             " and forward the port"

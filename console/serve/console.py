@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from dataclasses import dataclass, field
+from datetime import timedelta
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final, Never
@@ -16,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute
 
-from allocator.cli.http_server import App, ConnectionLimits, serve
+from allocator.cli.http_server import App, ConnectionLimits, Listen, serve
 from allocator.cli.process import Start, background, freeze_when_settled, stop_event
 from allocator.cli.status_server import STATUS_LIMITS, status_app
 from certs.pem import Pair
@@ -25,27 +26,28 @@ from certs.tls_server import ServingPair
 from console.access.attempts import TooManyAttemptsError
 from console.access.authentication_server import Authenticator
 from console.access.authorities_controller import AuthoritiesController
-from console.access.login_server import LoginServer
+from console.access.login_server import DEFAULT_HOURS, LoginServer
+from console.access.proxy import ProxyRules
 from console.access.reviews_client import ReviewsUnavailableError, TokenReviewer
-from console.access.rights_client import ViewerRights
+from console.access.rights_client import PeopleShown, ViewerRights
 from console.access.session import SessionCodec, parse_keys
 from console.access.viewer import Viewer
 from console.cluster.live_informer import LiveCluster
-from console.pages.fleet.prometheus_client import PrometheusClient
 from console.receive.console_metrics import ConsoleMetrics
 from console.receive.records_server import RecordsServer
 from console.receive.sender import SenderAccounts
 from console.receive.store_thread import StoreThread
 from console.records.query import EVERYTHING
 from console.serve.api_routes import api_routes, error_answer
-from console.serve.options import AccessOptions, ConsoleOptions
 from console.serve.page_routes import page_routes
 from console.serve.page_services import PageServices
 from console.serve.protection import ProtectedPages
 from console.serve.static_files import static_files
-from console.store.store import RecordStore, StoreError
+from console.store.store import RecordStore, Retention, StoreError
+from console.use.prometheus_client import PrometheusClient, PrometheusTarget, connect_prometheus
 from kube.client import Client, version
 from kube.clock import SYSTEM
+from kube.config import Access
 from kube.watch import last_message_times
 
 AUDIENCE: Final = "vgpu-console"  # of the tokens by which senders of records are known
@@ -59,14 +61,54 @@ NOTICE: Final = (
 log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessOptions:
+    """Who may see what.
+
+    ``proxy_ca`` is a file of authorities, ``proxy`` says whom of their subjects to believe.
+    """
+
+    people: PeopleShown = PeopleShown.EVENTS
+    session_keys: Path | None = None  # None: one of this process
+    session: timedelta = timedelta(hours=DEFAULT_HOURS)
+    proxy_ca: Path | None = None
+    proxy: ProxyRules | None = None
+    read_all: bool = False  # everybody sees everything; on loopback only, without TLS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleOptions:
+    """What the command line decides.
+
+    ``certificates`` is a folder with ``tls.crt``, ``tls.key`` and ``ca.crt``, the authority of
+    senders. ``namespace`` is ours, ``agents`` that of the node agents.
+    """
+
+    access: Access
+    pages: Listen
+    records: Listen
+    health: Listen
+    certificates: Path
+    namespace: str
+    agents: str
+    store: str  # a file, or the URL of a database
+    retention: Retention = field(default_factory=Retention)
+    viewers: AccessOptions = field(default_factory=AccessOptions)
+    prometheus: PrometheusTarget | None = None  # None: what is used is not known
+    drain: int = 10
+
+
 async def run(options: ConsoleOptions, store: RecordStore) -> None:
     """Run until SIGTERM or SIGINT, then close *store*; a task that dies ends the program."""
     stop = stop_event()
     with closing(store), closing(StoreThread(store)) as writer:
-        async with Client(options.access) as client, background() as start:
+        async with (
+            Client(options.access) as client,
+            connect_prometheus(options.prometheus) as prometheus,
+            background() as start,
+        ):
             parts = ConsoleParts(client, options, store=store, writer=writer)
-            parts.start(start)
-            parts.start_certificates(start)
+            parts.prometheus = prometheus
             async with (
                 serve(parts.status(stop.is_set), options.health, limits=STATUS_LIMITS) as health,
                 serve(
@@ -84,6 +126,8 @@ async def run(options: ConsoleOptions, store: RecordStore) -> None:
                     limits=PAGES_LIMITS,
                 ) as pages,
             ):
+                parts.start(start)
+                parts.start_certificates(start)
                 log.info("serving", pages=pages, records=records, health=health, version=version())
                 await stop.wait()
                 log.info("draining", seconds=options.drain)
@@ -101,6 +145,7 @@ class ConsoleParts:
         self._store = store
         self._writer = writer
         self._clock = SYSTEM
+        self.prometheus: PrometheusClient | None = None
         self.metrics = ConsoleMetrics(version=version())
         self.cluster = LiveCluster(client, namespace=options.namespace)
         folder, viewers = options.certificates, options.viewers
@@ -155,14 +200,13 @@ class ConsoleParts:
 
     def services(self) -> PageServices:
         """Return what pages and their data are made from."""
-        prometheus = self._options.prometheus
         return PageServices(
             store=self._store,
             viewer=everybody() if self._options.viewers.read_all else self.authenticator.viewer,
             cluster=self.cluster.view,
             pods=self.cluster.pods,
             now=self._clock.wall,
-            query=PrometheusClient(prometheus).query if prometheus else None,
+            query=None if self.prometheus is None else self.prometheus.query,
             version=version(),
             notice=NOTICE if self._options.viewers.read_all else "",
             login=not self._options.viewers.read_all,

@@ -1,11 +1,10 @@
 """What every answer of the pages' port has in common: headers, bounds, and the way to the login."""
 
 import asyncio
-import ipaddress
+import re
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
-from urllib.parse import urlsplit
 
 from allocator.cli.http_server import App, Message, Receive, Scope, Send
 from console.access.login_server import login_address
@@ -136,15 +135,11 @@ def _header(scope: Scope, name: bytes) -> str:
     return values[0].decode("latin-1") if len(values) == 1 else ""
 
 
+_LOOPBACK: Final = re.compile(
+    r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?", re.ASCII | re.IGNORECASE
+)
+
+
 def names_loopback(host: str) -> bool:
     """Say whether a Host header names this machine and nothing else."""
-    try:
-        name = urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return False
-    if name == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
+    return _LOOPBACK.fullmatch(host) is not None

@@ -72,6 +72,48 @@ NOW: Final = PanelRow(
             height=5,
         ),
         Panel(
+            title="Pods that wait",
+            question="How many pods did no node take, and what does their scheduler say?",
+            kind=PanelKind.BARS,
+            series=one(
+                "max by (reason) (sum by (instance, reason) (vgpu_waiting_pods))", "{{reason}}"
+            ),
+            width=6,
+            page="/waiting",
+        ),
+        Panel(
+            title="Oldest that waits",
+            question="For how long has the oldest pod of each namespace waited?",
+            kind=PanelKind.BARS,
+            series=one(
+                "topk(10, max by (namespace) (vgpu_waiting_oldest_seconds))", "{{namespace}}"
+            ),
+            unit=Unit.SECONDS,
+            width=6,
+            warn=900,
+            page="/waiting",
+        ),
+        Panel(
+            title="Largest request that fits",
+            question="How much memory can one more container have?",
+            kind=PanelKind.BARS,
+            series=one(
+                "max by (mode, model) (vgpu_cluster_largest_fit_bytes)", "{{mode}} {{model}}"
+            ),
+            unit=Unit.BYTES,
+            width=6,
+            page="/fit",
+        ),
+        Panel(
+            title="Stranded memory",
+            question="How much free memory is on GPUs that take no container?",
+            kind=PanelKind.STAT,
+            series=one("max(vgpu_cluster_stranded_memory_bytes)"),
+            unit=Unit.BYTES,
+            width=6,
+            page="/nodes",
+        ),
+        Panel(
             title="Promised by model",
             question="Of which GPUs is how much memory promised?",
             kind=PanelKind.BARS,
@@ -277,8 +319,19 @@ TROUBLE: Final = PanelRow(
             unit=Unit.SECONDS,
         ),
         Panel(
-            title="Audit records dropped",
-            question="Are decisions made that no record tells of?",
+            title="Versions",
+            question="Which versions run, and on how many replicas or nodes?",
+            kind=PanelKind.TABLE,
+            series=one("count by (component, version) (vgpu_build_info)"),
+        ),
+    ),
+)
+RECORDS: Final = PanelRow(
+    title="Records",
+    panels=(
+        Panel(
+            title="Records dropped",
+            question="Does anything happen that no record tells of?",
             kind=PanelKind.LINES,
             series=one(
                 "sum by (instance) (rate(vgpu_audit_dropped_total[$__rate_interval]))",
@@ -287,10 +340,48 @@ TROUBLE: Final = PanelRow(
             unit=Unit.RATE,
         ),
         Panel(
-            title="Versions",
-            question="Which versions run, and on how many replicas or nodes?",
-            kind=PanelKind.TABLE,
-            series=one("count by (component, version) (vgpu_build_info)"),
+            title="Records that wait for the console",
+            question="Who has records that the console did not take yet?",
+            kind=PanelKind.LINES,
+            series=one("max by (instance) (vgpu_audit_queue_length)", "{{instance}}"),
+        ),
+        Panel(
+            title="Records received",
+            question="What became of the records that the console was sent?",
+            kind=PanelKind.STACK,
+            series=one(
+                "sum by (result) (rate(vgpu_console_records_total[$__rate_interval]))",
+                "{{result}}",
+            ),
+            unit=Unit.RATE,
+            page="/records",
+        ),
+        Panel(
+            title="Size of the store",
+            question="How large is the store of records?",
+            kind=PanelKind.LINES,
+            series=one("max by (instance) (vgpu_console_store_bytes)", "{{instance}}"),
+            unit=Unit.BYTES,
+            page="/health",
+        ),
+        Panel(
+            title="Time to answer a page, 95th percentile",
+            question="How long does a reader wait?",
+            kind=PanelKind.LINES,
+            series=one(
+                "histogram_quantile(0.95, sum by (le)"
+                " (rate(vgpu_console_request_duration_seconds_bucket[$__rate_interval])))"
+            ),
+            unit=Unit.SECONDS,
+        ),
+        Panel(
+            title="Logins",
+            question="Who is refused, and how often?",
+            kind=PanelKind.STACK,
+            series=one(
+                "sum by (result) (increase(vgpu_console_logins_total[$__rate_interval]))",
+                "{{result}}",
+            ),
         ),
     ),
 )
@@ -298,6 +389,6 @@ CLUSTER: Final = Dashboard(
     uid="vgpu-cluster",
     title="vGPU: cluster",
     about="What GPUs of the cluster are promised and used, what is refused, and what is ill.",
-    rows=(NOW, ADMISSION, USE, MIG, TROUBLE),
+    rows=(NOW, ADMISSION, USE, MIG, TROUBLE, RECORDS),
     links=(("Nodes", "/d/vgpu-node"), ("Namespaces", "/d/vgpu-tenant")),
 )

@@ -102,13 +102,22 @@ DECIDED: Final = PanelRow(
             page=f"/decisions{_PAGE}&verdict=refused",
         ),
         Panel(
+            title="Waiting",
+            question="For how long have pods waited, and what does their scheduler say?",
+            kind=PanelKind.TABLE,
+            series=one(f"max by (namespace, reason) (vgpu_waiting_oldest_seconds{_HERE})"),
+            unit=Unit.SECONDS,
+            width=12,
+            page=f"/waiting{_PAGE}",
+        ),
+        Panel(
             title="Above their limits",
             question="Which containers hold or do more than they were promised?",
             kind=PanelKind.TABLE,
             series=one(
                 f"max by (namespace, pod, container, kind) (vgpu_container_violation{_HERE})"
             ),
-            width=24,
+            width=12,
             page=f"/records{_PAGE}&kinds=violation",
         ),
     ),

@@ -18,9 +18,9 @@ from aiohttp import web
 from cryptography import x509
 
 from console.history.answers import DecisionAnswer, RecordAnswer, UsageAnswer
-from console.history.use import UseAnswer
 from console.records.query import DecisionFilter, RecordFilter
 from console.records.rows import DecisionRow, UsageRow
+from console.use.figures import UseAnswer
 from tests.fakes.pki import Authority
 
 NAME = "vgpu-console.vgpu-admission-system.svc"

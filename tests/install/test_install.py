@@ -239,3 +239,59 @@ def test_going_back_keeps_what_runs(someone: Person) -> None:
         "after",
         "back",
     }
+
+
+COMPONENTS = """
+components:
+- ../components/console
+- ../components/console-ephemeral
+- ../components/records
+"""
+
+
+def test_a_console_is_added(someone: Person) -> None:
+    """By its components; no volume is provided here. Its certificate comes from the webhook."""
+    file = someone.checkout / KUSTOMIZATION
+    file.write_text(file.read_text() + COMPONENTS)
+
+    someone.paste("kubectl apply -k manifests/mine")
+
+    for workload in ("deployment/vgpu-webhook", "deployment/vgpu-console"):
+        rollout = ("rollout", "status", workload, "--timeout=180s")
+        someone.cluster.kubectl("-n", "vgpu-admission-system", *rollout)
+    agents = ("rollout", "status", "daemonset/vgpu-agent", "--timeout=180s")
+    someone.cluster.kubectl("-n", "vgpu-admission-agents", *agents)
+
+
+def test_the_console_shows_the_decision_about_a_pod(someone: Person) -> None:
+    """Read with the person's own certificate through a port-forward: asked, bound, started."""
+    someone.run("audited")
+
+    wait_for(lambda: "audited" in decisions(someone), within=WITHIN)
+    wait_for(lambda: decisions(someone)["audited"]["state"] == "running", within=WITHIN)
+    row = decisions(someone)["audited"]
+    assert (row["namespace"], row["verdict"], row["node"]) == (TEAM, "rewritten", NODE)
+    printed = someone.paste(f"kubectl vgpu records -n {TEAM} --pod audited -o json")
+    kinds = {each["kind"] for each in rows(printed)}
+    assert {"admission", "bind", "allocated"} <= kinds, printed
+
+
+def decisions(someone: Person) -> dict[str, Json]:
+    """Return the decisions of the team by the names of their pods."""
+    printed = someone.paste(f"kubectl vgpu decisions -n {TEAM} -o json")
+    return {row["pod"]: row for row in rows(printed)}
+
+
+def rows(printed: str) -> list[Json]:
+    """Return the rows of a list in JSON."""
+    document = json.loads(printed)
+    found: list[Json] = document["items"]
+    return found
+
+
+def test_an_agent_writes_for_its_node_only(someone: Person) -> None:
+    """What it sent says so."""
+    printed = someone.paste("kubectl vgpu records -A --kind allocated -o json")
+
+    senders = {each["sender"] for each in rows(printed)}
+    assert senders == {f"agent of node {NODE}, by certificate and token"}, printed

@@ -29,8 +29,12 @@ from allocator.catalog.reserved_paths import RESERVED_PATHS
 from allocator.config.settings import ScoreWeights, Settings
 from allocator.ledger.schema import MOST_ENTRIES
 from allocator.model.decision import Reason
-from allocator.model.request import MOST_CONTAINERS
+from allocator.model.request import MOST_CONTAINERS, Mode
+from allocator.model.units import MiB
+from allocator.scheduling.capacity import FreeCapacity
 from allocator.volcano.scheduler_samples import FAMILIES
+from console.receive.console_metrics import ConsoleMetrics
+from webhook.records.waiting_controller import WaitingFigure
 from webhook.serve.metrics import WebhookMetrics
 
 ROOT = Path(__file__).parents[2]
@@ -108,6 +112,8 @@ def control_plane_metrics() -> str:
     instruments.set_drift("", 0)
     instruments.failure_counter("")()
     instruments.synced.labels("").set(0)
+    instruments.leader.set_capacity(FreeCapacity(largest={(Mode.MIG, ""): MiB(0)}, stranded=MiB(0)))
+    instruments.leader.set_waiting({("", ""): WaitingFigure(0, 0.0)})
     rows = (
         [
             f"`{family.name}_total`" if family.type == "counter" else f"`{family.name}`",
@@ -185,7 +191,8 @@ def test_every_metric_on_a_page_exists() -> None:
     agents = AgentMetrics(version="", snapshot=lambda: None, hung=lambda: 0.0, old=lambda: True)
     exposed = re.findall(r"(?m)^# TYPE (\w+)", agents.exposition()[1].decode())
     control_plane = re.findall(r"(?m)^\| `(\w+)` \|", control_plane_metrics())
-    known = {*ours, *exposed, *control_plane}
+    console = re.findall(r"(?m)^# TYPE (\w+)", ConsoleMetrics(version="").text()[1].decode())
+    known = {*ours, *exposed, *control_plane, *console}
 
     named = {
         (page.name, re.sub("_(bucket|sum|count)$", "", name))

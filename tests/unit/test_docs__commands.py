@@ -13,7 +13,7 @@ import yaml
 import vgpu
 from allocator.config.settings import settings_of
 from console.cli.kubectl_vgpu import cli
-from tests.unit.manifests.test_written import MANIFESTS, objects
+from tests.unit.manifests.test_written import BASE, MANIFESTS, objects
 from tests.unit.test_docs import DOCS, PACKAGES, PAGES, ROOT
 
 ALL = [*PAGES, ROOT / "CONTRIBUTING.md"]
@@ -28,7 +28,8 @@ VERBS = frozenset(
 OBJECTS = {
     f"{item['kind'].lower()}/{item['metadata']['name']}"
     for kind in ("Deployment", "DaemonSet", "Service")
-    for item in objects(kind)
+    for folder in (BASE, MANIFESTS / "components/console")
+    for item in objects(kind, folder)
 }
 SHORT = {"ds": "daemonset", "deploy": "deployment", "svc": "service"}
 

@@ -81,6 +81,21 @@ class _WaitingPod:
     created: datetime | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class WaitingFigure:
+    """How many pods of one namespace wait for one reason, and for how long the oldest has."""
+
+    pods: int
+    oldest_seconds: float
+
+
+WaitingFigures = Mapping[tuple[str, str], WaitingFigure]  # by namespace and reason
+
+
+def _no_report(_figures: WaitingFigures) -> None:
+    return
+
+
 @dataclass(slots=True, kw_only=True)
 class WaitingController:
     """Follows the pods without a node that ask for vGPU. The leader runs it."""
@@ -89,6 +104,7 @@ class WaitingController:
     pods: Pods
     vocabularies: Callable[[], tuple[Vocabulary, ...]]
     write_record: WriteRecord
+    report: Callable[[WaitingFigures], None] = _no_report  # after each sweep
     clock: Clock = SYSTEM
     _waiting: dict[str, _WaitingPod] = field(default_factory=dict, init=False)  # by uid
     _began: bool = field(default=False, init=False)
@@ -113,6 +129,21 @@ class WaitingController:
         for waiting in self._due(now):
             with isolated("waiting pod not read", uid=waiting.pod.uid):
                 await self._read(waiting, now)
+        self.report(self._figures(now))
+
+    def _figures(self, now: float) -> WaitingFigures:
+        """Return who waits; a pod counts once it was read, because most are bound at once."""
+        figures: dict[tuple[str, str], WaitingFigure] = {}
+        for one in self._waiting.values():
+            if not one.begun:
+                continue
+            age = now - one.since
+            if one.created is not None:
+                age = max(age, (self.clock.wall() - one.created).total_seconds())
+            key = one.pod.namespace, one.reason
+            before = figures.get(key, WaitingFigure(0, 0.0))
+            figures[key] = WaitingFigure(before.pods + 1, max(before.oldest_seconds, age))
+        return figures
 
     def _due(self, now: float) -> list[_WaitingPod]:
         """Return the pods to read now, those first that were not read for longest."""

@@ -8,6 +8,7 @@ from allocator.cluster.inventory import Inventory
 from allocator.cluster.pods import Pods
 from allocator.config.settings import NodeAgent
 from allocator.controllers import (
+    capacity,
     closed_nodes,
     drift,
     hiding_policy,
@@ -60,6 +61,7 @@ def start_controllers(leader: LeaderContext, election: Election, start: Start) -
         "drift": (_drift_controller(leader).sweep, drift.SWEEP_SECONDS),
         "sole capacity": (_sole_capacity_controller(leader).sweep, sole_capacity.SWEEP_SECONDS),
         "match conditions": (_conditions_controller(leader).sweep, match_conditions.SWEEP_SECONDS),
+        "capacity": (_capacity_controller(leader).sweep, capacity.SWEEP_SECONDS),
         "waiting pods": (_waiting_controller(leader).sweep, waiting_controller.SWEEP_SECONDS),
         "settings records": (
             _settings_record_controller(leader).sweep,
@@ -162,6 +164,7 @@ def _waiting_controller(leader: LeaderContext) -> waiting_controller.WaitingCont
         pods=leader.pods,
         vocabularies=lambda: leader.inventory.vocabularies,
         write_record=leader.trail.writer.write,
+        report=leader.metrics.leader.set_waiting,
     )
 
 
@@ -170,6 +173,14 @@ def _settings_record_controller(
 ) -> settings_controller.SettingsRecordController:
     return settings_controller.SettingsRecordController(
         config_maps=leader.inventory.config_maps, write_record=leader.trail.writer.write
+    )
+
+
+def _capacity_controller(leader: LeaderContext) -> capacity.FreeCapacityController:
+    return capacity.FreeCapacityController(
+        index=leader.inventory.index,
+        device_config=lambda: leader.inventory.device_config,
+        report=leader.metrics.leader.set_capacity,
     )
 
 

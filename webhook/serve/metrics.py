@@ -16,7 +16,11 @@ from prometheus_client.registry import Collector
 from allocator.audit.delivery_metrics import DeliveryMetrics
 from allocator.cluster.inventory import Inventory
 from allocator.model.decision import Reason
+from allocator.model.untrusted import escaped
+from allocator.scheduling.capacity import FreeCapacity
 from allocator.volcano.scheduler_samples import FAMILIES, SchedulerSample, samples_of
+from kube.clock import SYSTEM, Clock
+from webhook.records.waiting_controller import WaitingFigures
 
 _MOST_NAMESPACES: Final = 1000
 _LONGEST_NAMESPACE: Final = 63  # characters, as in Kubernetes
@@ -49,6 +53,22 @@ _SYNCED: Final = (
     "vgpu_cache_synced_timestamp_seconds",
     "Unix time of the last message of the watch, by kind.",
 )
+_WAITING: Final = ("vgpu_waiting_pods", "Pods that ask for vGPU and no node took.")
+_OLDEST: Final = (
+    "vgpu_waiting_oldest_seconds",
+    "For how long the oldest of them has waited, since it was created.",
+)
+_LARGEST: Final = (
+    "vgpu_cluster_largest_fit_bytes",
+    "Most GPU memory that one more container can have on one GPU now.",
+)
+_STRANDED: Final = (
+    "vgpu_cluster_stranded_memory_bytes",
+    "Free memory of GPUs that take no container: out of service, or no share or slot is left.",
+)
+_FIGURES_LAST: Final = 120.0  # seconds; a replica that leads no longer has none
+_MOST_REASONS: Final = 32  # that a scheduler wrote on waiting pods
+_MIB: Final = 1024**2
 _NOT_AFTER: Final = (
     "vgpu_certificate_not_after_timestamp_seconds",
     "Unix time at which the serving certificate expires.",
@@ -82,6 +102,8 @@ class WebhookMetrics:
         self.delivery = DeliveryMetrics(self.registry)
         self.dropped = self.delivery.count_dropped
         self.synced = self._gauge(*_SYNCED, "kind")
+        self.leader = LeaderFigures()
+        self.registry.register(self.leader)
         self._not_after: Gauge | None = None
         self._children: dict[tuple[str, str, str, str], Callable[[], None]] = {}
         self._namespaces: set[str] = set()
@@ -163,6 +185,61 @@ class WebhookMetrics:
     def observe_decision(self, step: str, seconds: float) -> None:
         """Note how long one decision of pass *step* took."""
         self._observe[step](seconds)
+
+
+class LeaderFigures(Collector):
+    """What the lease holder measures of the cluster. It ends with the term of the holder.
+
+    Values are replaced, never edited: scrapes run in a thread.
+    """
+
+    def __init__(self, clock: Clock = SYSTEM) -> None:
+        """Begin with nothing to say."""
+        self._clock = clock
+        self._capacity: tuple[float, FreeCapacity] | None = None
+        self._waiting: tuple[float, WaitingFigures] | None = None
+
+    def set_capacity(self, capacity: FreeCapacity) -> None:
+        """Take how much more the cluster can take."""
+        self._capacity = self._clock.monotonic(), capacity
+
+    def set_waiting(self, figures: WaitingFigures) -> None:
+        """Take who waits, by namespace and reason."""
+        self._waiting = self._clock.monotonic(), figures
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield each metric that was measured lately."""
+        capacity, waiting = self._capacity, self._waiting
+        if capacity is not None and self._is_young(capacity[0]):
+            largest = GaugeMetricFamily(*_LARGEST, labels=["mode", "model"])
+            for (mode, model), memory in capacity[1].largest.items():
+                largest.add_metric([str(mode), model], memory * _MIB)
+            yield largest
+            yield GaugeMetricFamily(*_STRANDED, value=capacity[1].stranded * _MIB)
+        if waiting is not None and self._is_young(waiting[0]):
+            yield from _waiting_metrics(waiting[1])
+
+    def _is_young(self, taken: float) -> bool:
+        return self._clock.monotonic() - taken <= _FIGURES_LAST
+
+
+def _waiting_metrics(figures: WaitingFigures) -> Iterator[GaugeMetricFamily]:
+    """Yield how many pods wait, and for how long; names beyond a bound are ``other``."""
+    spaces = set(sorted({space for space, _ in figures})[:_MOST_NAMESPACES])
+    reasons = set(sorted({reason for _, reason in figures})[:_MOST_REASONS])  # of a scheduler
+    summed: dict[tuple[str, str], tuple[int, float]] = {}
+    for (space, reason), figure in figures.items():
+        word = escaped(reason) if reason in reasons else "other"
+        key = space if space in spaces else "other", word
+        pods, oldest = summed.get(key, (0, 0.0))
+        summed[key] = pods + figure.pods, max(oldest, figure.oldest_seconds)
+    waiting = GaugeMetricFamily(*_WAITING, labels=["namespace", "reason"])
+    ages = GaugeMetricFamily(*_OLDEST, labels=["namespace", "reason"])
+    for key, (pods, oldest) in summed.items():
+        waiting.add_metric(key, pods)
+        ages.add_metric(key, oldest)
+    yield waiting
+    yield ages
 
 
 class Deviceshare(Collector):

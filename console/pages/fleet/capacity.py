@@ -12,7 +12,8 @@ from allocator.model.gpu import Gpu
 from allocator.model.request import Mode
 from allocator.model.units import MiB
 from allocator.placement.mig import MigOptions
-from console.cluster.snapshot import ClusterView, DriverAccount, Machine, largest_free
+from allocator.scheduling.capacity import largest_free
+from console.cluster.snapshot import ClusterView, DriverAccount, Machine
 from console.pages.parts.blocks import PageTable, TableColumn
 from console.pages.parts.cell import TableCell, code, mib, number, percent
 

@@ -22,12 +22,15 @@ from console.access.proxy import ProxyRules
 from console.access.reviews_client import TokenReviewer
 from console.access.rights_client import ViewerRights
 from console.access.session import SessionCodec
+from console.cluster.pod import PodView
+from console.cluster.snapshot import ClusterView
 from console.receive.console_metrics import ConsoleMetrics
 from console.receive.records_server import RecordsServer
 from console.receive.sender import SenderAccounts
 from console.receive.store_thread import StoreThread
 from console.serve.api_routes import api_routes
 from console.serve.console import pages_app
+from console.serve.page_routes import page_routes
 from console.serve.page_services import PageServices
 from console.serve.protection import ProtectedPages
 from console.store.store import RecordStore
@@ -107,10 +110,16 @@ async def records_port(
 
 
 @contextlib.asynccontextmanager
-async def pages_port(
-    store: RecordStore, *, clock: Clock = SYSTEM, limits: ConnectionLimits | None = None
+async def pages_port(  # noqa: PLR0913 -- what pages are made from
+    store: RecordStore,
+    *,
+    clock: Clock = SYSTEM,
+    limits: ConnectionLimits | None = None,
+    query: Callable[[str], Awaitable[object]] | None = None,
+    cluster: ClusterView | None = None,
+    pods: tuple[PodView, ...] = (),
 ) -> AsyncIterator[Site]:
-    """Serve the port of pages: data and login."""
+    """Serve the port of pages: pages, data and login."""
     site = Site(FakeReviews())
     authenticator = Authenticator(
         tokens=TokenReviewer(site.reviews, clock=clock),
@@ -124,12 +133,13 @@ async def pages_port(
     services = PageServices(
         store=store,
         viewer=authenticator.viewer,
-        cluster=lambda: None,
-        pods=lambda: (),
+        cluster=lambda: cluster,
+        pods=lambda: pods,
         now=clock.wall,
+        query=query,
     )
     login = LoginServer(authenticator=authenticator, count=site.metrics.count_login)
-    routes = [*api_routes(services), *login.routes()]
+    routes = [*api_routes(services), *page_routes(services), *login.routes()]
     app = ProtectedPages(pages_app(list(routes)), observe=site.metrics.observe_request)
     async with _served(app, server_tls(CLUSTER, PROXIES, optional=True), site=site, limits=limits):
         yield site

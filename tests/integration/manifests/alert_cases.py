@@ -125,10 +125,94 @@ CASES: Final = (
         fires="15m",
         labels={"instance": "a"},
         says=(
-            "a drops 1 records per second, because the reader of its standard output does not"
-            " keep up."
+            "a drops 1 records per second: the reader of its standard output does not keep up, or"
+            " the spool for the console is full."
         ),
         calm={'vgpu_audit_dropped_total{instance="a"}': "9x30"},
+    ),
+    AlertCase(
+        alert="VgpuConsoleDown",
+        series={'up{job="vgpu-console", instance="c"}': "1x4 0x20"},
+        silent="14m",
+        fires="16m",
+        labels={"job": "vgpu-console", "instance": "c"},
+        says=(
+            "c does not answer. Nobody reads records, and senders keep theirs until their spools"
+            " are full. Admission, binding and containers go on."
+        ),
+        calm={'up{job="vgpu-console", instance="c"}': "1x20"},
+    ),
+    AlertCase(
+        alert="VgpuRecordsWaiting",
+        series={'vgpu_audit_queue_length{job="vgpu-webhook", instance="a"}': "2500x30"},
+        silent="14m",
+        fires="16m",
+        labels={"job": "vgpu-webhook", "instance": "a"},
+        says=(
+            "2.5k records of a have waited for a quarter of an hour. Records are dropped once the"
+            " spool is full."
+        ),
+        calm={'vgpu_audit_queue_length{job="vgpu-webhook", instance="a"}': "2500x10 0 2500x10 0x5"},
+    ),
+    AlertCase(
+        alert="VgpuRecordsRejected",
+        series={'vgpu_audit_rejected_total{job="vgpu-agent", instance="gpu-1"}': "0x5 0+1x30"},
+        silent="5m",
+        fires="20m",
+        labels={"job": "vgpu-agent", "instance": "gpu-1"},
+        says=(
+            "It rejected 14 records of gpu-1 in 15 minutes. They are lost. The versions of the"
+            " console and of the sender may not fit together."
+        ),
+        calm={'vgpu_audit_rejected_total{job="vgpu-agent", instance="gpu-1"}': "4x30"},
+    ),
+    AlertCase(
+        alert="VgpuStoreNearlyFull",
+        series={
+            'kubelet_volume_stats_available_bytes{persistentvolumeclaim="vgpu-console"}': "10x30",
+            'kubelet_volume_stats_capacity_bytes{persistentvolumeclaim="vgpu-console"}': "100x30",
+        },
+        silent="14m",
+        fires="16m",
+        labels={"persistentvolumeclaim": "vgpu-console"},
+        says=(
+            "10% of it is free. Once it is full, records stay with their senders until their"
+            " spools are full too."
+        ),
+        calm={
+            'kubelet_volume_stats_available_bytes{persistentvolumeclaim="vgpu-console"}': "40x30",
+            'kubelet_volume_stats_capacity_bytes{persistentvolumeclaim="vgpu-console"}': "100x30",
+            'kubelet_volume_stats_available_bytes{persistentvolumeclaim="other"}': "1x30",
+            'kubelet_volume_stats_capacity_bytes{persistentvolumeclaim="other"}': "100x30",
+        },
+    ),
+    AlertCase(
+        alert="VgpuPodsWaiting",
+        series={
+            'vgpu_waiting_oldest_seconds{namespace="team-a", reason="Unschedulable"}': "0+60x60"
+        },
+        silent="20m",
+        fires="22m",
+        labels={"namespace": "team-a", "reason": "Unschedulable"},
+        says=("In team-a, as its scheduler says: Unschedulable. The oldest has waited for 22m 0s."),
+        calm={'vgpu_waiting_oldest_seconds{namespace="team-a", reason="Unschedulable"}': "800x60"},
+    ),
+    AlertCase(
+        alert="VgpuFragmented",
+        series={
+            "vgpu_cluster_stranded_memory_bytes": "60x60",
+            'vgpu_device_memory_bytes{node="n", device="0"}': "180x60",
+            'vgpu_device_memory_promised_bytes{node="n", device="0"}': "80x60",
+            'vgpu_waiting_pods{namespace="team-a", reason="Unschedulable"}': "1x60",
+        },
+        silent="29m",
+        fires="31m",
+        says=("60% of the free memory is on GPUs out of service, or without a share or slot."),
+        calm={
+            "vgpu_cluster_stranded_memory_bytes": "60x60",
+            'vgpu_device_memory_bytes{node="n", device="0"}': "180x60",
+            'vgpu_device_memory_promised_bytes{node="n", device="0"}': "80x60",
+        },
     ),
     AlertCase(
         alert="VgpuRefusalsSpike",

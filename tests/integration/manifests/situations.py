@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from http import HTTPStatus
 from types import MappingProxyType
 
 from prometheus_client import generate_latest
@@ -13,9 +14,14 @@ from agent.monitor.samples import MonitorSnapshot
 from agent.monitor.violation import ViolationKind
 from agent.region.repair import RepairKind
 from allocator.model.decision import Reason
+from allocator.model.request import Mode
 from allocator.model.units import MiB
+from allocator.scheduling.capacity import FreeCapacity
+from console.receive.console_metrics import ConsoleMetrics
+from console.records.rows import StoreFigures
 from tests.harness.prometheus import Target
 from tests.unit.agent.monitor.test_metrics import BUSY, CUT, SOFT, WRONG
+from webhook.records.waiting_controller import WaitingFigure
 from webhook.serve.metrics import WebhookMetrics
 
 DAY = 86400.0
@@ -43,6 +49,8 @@ def webhook(
         metrics.set_certificate_expiry(time.time() + 60 * DAY)
     metrics.set_drift("missing", 0)
     metrics.failure_counter("drift")
+    if step is fail:
+        metrics.delivery.follow(Backlog())
 
     def exposition() -> bytes:
         step(metrics)
@@ -51,8 +59,17 @@ def webhook(
     return exposition
 
 
+def lead(metrics: WebhookMetrics, *, stranded: int = 0, waiting: bool = False) -> None:
+    """Measure the cluster, as the holder of the lease does."""
+    largest = {(Mode.MIG, "NVIDIA A30"): MiB(6144), (Mode.HAMI_CORE, "Tesla T4"): MiB(0)}
+    metrics.leader.set_capacity(FreeCapacity(largest=largest, stranded=MiB(stranded)))
+    figures = {(NAMESPACE, "Unschedulable"): WaitingFigure(2, 7200.0)}
+    metrics.leader.set_waiting(figures if waiting else {})
+
+
 def work(metrics: WebhookMetrics) -> None:
     """Decide a few pods and binds, quickly."""
+    lead(metrics)
     for kind in ("gpunodes", "nodes", "pods"):
         metrics.synced.labels(kind).set(time.time())
     for _ in range(5):
@@ -72,19 +89,46 @@ def fail(metrics: WebhookMetrics) -> None:
         metrics.synced.labels(kind).set(time.time() - 300)
     metrics.set_certificate_expiry(time.time() + DAY)
     metrics.set_drift("missing", 2)
+    lead(metrics, stranded=100_000, waiting=True)
     for _ in range(20):
         metrics.count_decision("error", namespace=NAMESPACE)
         metrics.count_decision("refused", reason=Reason.MEMORY_SHORT, namespace=NAMESPACE)
         metrics.count_bind("refused", Reason.MEMORY_SHORT)
         metrics.observe_decision("mutate", 2.0)
         metrics.shed()
-        metrics.dropped()
+        metrics.delivery.count_dropped()
+        metrics.delivery.count_rejected(1)
 
 
 def refuse(metrics: WebhookMetrics) -> None:
     """Work, and refuse now and then."""
     work(metrics)
     metrics.count_decision("refused", reason=Reason.MEMORY_SHORT, namespace=NAMESPACE)
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Records that the console did not take."""
+
+    queue_length: int = 5000
+    spooled_bytes: int = 1 << 20
+
+
+def console() -> Callable[[], bytes]:
+    """Return the exposition of a console that is read and written."""
+    metrics = ConsoleMetrics(version="0.1.0")
+    metrics.set_certificate_expiry(time.time() + 30 * DAY)
+    metrics.set_figures(StoreFigures(records=100, decisions=10, size=1 << 20, oldest="", newest=""))
+
+    def exposition() -> bytes:
+        metrics.set_watches({"nodes": time.time()})
+        metrics.count_batch(HTTPStatus.OK)
+        metrics.count_records(50, 1, 0)
+        metrics.count_login("accepted")
+        metrics.observe_request(200, 0.02)
+        return metrics.text()[1]
+
+    return exposition
 
 
 def agent(snapshot: MonitorSnapshot, *, ill: bool) -> Callable[[], bytes]:
@@ -124,12 +168,24 @@ def api_server() -> bytes:
     ).encode()
 
 
+def kubelet() -> bytes:
+    """Return what a kubelet measures of a volume that is nearly full; the names are its own."""
+    labels = 'namespace="vgpu-admission-system",persistentvolumeclaim="vgpu-console"'
+    return (
+        "# TYPE kubelet_volume_stats_available_bytes gauge\n"
+        f"kubelet_volume_stats_available_bytes{{{labels}}} 1e+08\n"
+        "# TYPE kubelet_volume_stats_capacity_bytes gauge\n"
+        f"kubelet_volume_stats_capacity_bytes{{{labels}}} 4e+09\n"
+    ).encode()
+
+
 def well() -> Sequence[Target]:
     """Return a cluster in which everything works."""
     return (
         Target("vgpu-webhook", "vgpu-webhook-a", "cpu-1", webhook(work)),
         Target("vgpu-webhook", "vgpu-webhook-b", "cpu-2", webhook(work)),
         Target("vgpu-agent", "vgpu-agent-a", NODE, agent(idle(CALMED, 5.0), ill=False)),
+        Target("vgpu-console", "vgpu-console-a", "cpu-1", console()),
     )
 
 
@@ -141,7 +197,9 @@ def ill() -> Sequence[Target]:
         Target("vgpu-webhook", "vgpu-webhook-a", "cpu-1", webhook(fail)),
         Target("vgpu-webhook", "vgpu-webhook-b", "cpu-2", webhook(refuse, certified=False)),
         Target("vgpu-agent", "vgpu-agent-a", NODE, agent(snapshot, ill=True)),
-        Target("apiserver", "kube-apiserver", "cpu-1", api_server),
+        Target("vgpu-console", "vgpu-console-a", "cpu-1", console()),
+        Target("others", "kube-apiserver", "cpu-1", api_server),
+        Target("others", "kubelet", "cpu-1", kubelet),
     )
 
 

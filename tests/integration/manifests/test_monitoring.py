@@ -12,6 +12,13 @@ from typing import Any
 import pytest
 import yaml
 
+from console.records.query import EVERYTHING, NOTHING, Scope
+from console.use.figures import (
+    container_question,
+    containers_in_use,
+    gpu_question,
+    gpus_in_use,
+)
 from manifests.dashboards.panels import expressions
 from tests.harness.prometheus import Prometheus, prometheus, require_prometheus
 from tests.integration.manifests.alert_cases import CASES, RULES_FILE, promtool_document
@@ -21,9 +28,9 @@ ROOT = Path(__file__).parents[3]
 MONITORING = ROOT / "manifests/monitoring"
 MONITORS = list(yaml.safe_load_all((MONITORING / "podmonitor.yaml").read_text()))
 SITUATIONS = {"well": well, "ill": ill, "gone": gone}
-# An API server is scraped too, by whoever runs the cluster.
-API_SERVER = {
-    "metadata": {"name": "apiserver"},
+# API servers and kubelets are scraped too, by whoever runs the cluster.
+OTHERS = {
+    "metadata": {"name": "others"},
     "spec": {"podMetricsEndpoints": [{"honorLabels": True, "path": "/metrics", "relabelings": []}]},
 }
 SCRAPES = 8  # before anything is asked: rates need several
@@ -34,7 +41,7 @@ RULES = [
     for rule in group["rules"]
 ]
 # What nobody can complain of any more where nothing answers.
-OF_SILENCE = frozenset({"VgpuAdmissionDown", "VgpuAgentDown"})
+OF_SILENCE = frozenset({"VgpuAdmissionDown", "VgpuAgentDown", "VgpuConsoleDown"})
 PANELS = [
     pytest.param(expression, id=f"{path.stem}-{title}")
     for path in sorted((MONITORING / "dashboards").glob("*.json"))
@@ -54,9 +61,7 @@ def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, 
         running = {}
         for name, targets in SITUATIONS.items():
             folder = tmp_path_factory.mktemp(name)
-            running[name] = stack.enter_context(
-                prometheus(folder, [*MONITORS, API_SERVER], targets())
-            )
+            running[name] = stack.enter_context(prometheus(folder, [*MONITORS, OTHERS], targets()))
         for each in running.values():
             _wait_for_samples(each)
         yield running
@@ -133,6 +138,28 @@ def test_variables_of_dashboards_have_values(clusters: Mapping[str, Prometheus])
             assert series
             assert all(call[2] in labels for labels, _ in series)
     assert asked == 2
+
+
+def test_the_console_reads_what_prometheus_answers(clusters: Mapping[str, Prometheus]) -> None:
+    """`kubectl vgpu top` rests on these questions, and a scope bounds them."""
+    running, team = clusters["well"], Scope(namespaces=frozenset({NAMESPACE}))
+    of_gpus = gpu_question(EVERYTHING)
+    assert of_gpus is not None
+
+    for scope in (EVERYTHING, team):
+        answer = running.read("/api/v1/query", query=container_question(scope))
+        found = {use.pod: use for use in containers_in_use(answer, scope, time.time())}
+        assert found["train-0"].promised_mib == 8192
+        assert found["train-0"].used_mib == 3072
+        assert found["train-0"].node == NODE
+        assert found["train-1"].used_mib is None
+    nobody = running.read("/api/v1/query", query=container_question(NOTHING))
+    assert nobody["result"] == []
+    gpus = gpus_in_use(running.read("/api/v1/query", query=of_gpus), EVERYTHING)
+    assert [(gpu.node, gpu.device, gpu.mode) for gpu in gpus] == [
+        (NODE, "0", "hami-core"),
+        (NODE, "1", "mig"),
+    ]
 
 
 def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -11,6 +11,8 @@ from prometheus_client import generate_latest
 
 from agent.monitor.metric_names import OURS
 from agent.monitor.metrics import AgentMetrics
+from allocator.model.units import MiB
+from allocator.scheduling.capacity import FreeCapacity
 from manifests.generator.names import Json
 from manifests.generator.registrations import registrations
 from webhook.serve.metrics import WebhookMetrics
@@ -43,6 +45,8 @@ def test_alerts_ask_for_metrics_that_exist() -> None:
     asked = {name for rule in RULES for name in re.findall(r"\bvgpu_\w+", rule["expr"])}
     metrics = WebhookMetrics(version="0")
     metrics.set_certificate_expiry(1.0)
+    metrics.leader.set_capacity(FreeCapacity(largest={}, stranded=MiB(0)))
+    metrics.leader.set_waiting({})
     agent = AgentMetrics(version="0", snapshot=lambda: None, hung=lambda: 0.0, old=lambda: False)
     exposed = generate_latest(metrics.registry).decode() + agent.exposition()[1].decode()
     known = {family.name for family in OURS}

@@ -20,7 +20,15 @@ from console.store.opening import open_store
 from console.store.store import RecordStore
 from kube.errors import UnreachableError
 from tests.fakes.kube_clock import EPOCH, FakeClock
-from tests.integration.console.ports import Site, answer, asked, client_tls, pages_port, play
+from tests.integration.console.ports import (
+    Site,
+    answer,
+    asked,
+    bearer,
+    client_tls,
+    pages_port,
+    play,
+)
 
 TLS = client_tls()
 FORM = "application/x-www-form-urlencoded"
@@ -166,6 +174,21 @@ def test_an_unknown_token_is_refused(store: RecordStore) -> None:
             assert "does not know this token" in browser.text
             assert "t-unknown" not in browser.text
             assert SESSION_COOKIE not in browser.cookies
+
+    play(scenario)
+
+
+def test_whoever_is_known_is_not_slowed_by_others(store: RecordStore) -> None:
+    """All who come through a port-forward have the same address."""
+
+    async def scenario() -> None:
+        async with console(store) as browser:
+            url, known = f"{browser.site.url}/api/v1/overview", bearer("t-amy")
+            assert (await answer(url, tls=TLS, headers=known))[0] == 200
+            for number in range(11):
+                await browser.log_in(f"guess-{number}")
+            assert (await answer(url, tls=TLS, headers=bearer("guess-99")))[0] == 429
+            assert (await answer(url, tls=TLS, headers=known))[0] == 200
 
     play(scenario)
 

@@ -18,8 +18,8 @@ from console.cli.watch import watch
 from console.cluster.cluster_client import ClusterTarget
 from console.get.listing import OutputFormat
 from console.history.console_client import ConsoleTarget
-from console.history.use import ContainerUse, GpuUse, UseAnswer
 from console.history.use_rows import container_use_listing
+from console.use.figures import ContainerUse, GpuUse, UseAnswer
 from tests.builders.history import DECISIONS, LIFE, RECORDS, REFUSED, TRAIN, WAITING
 from tests.fakes.port_forward import SECONDS, install
 from tests.integration.console.cli.test_watch import until

@@ -15,6 +15,7 @@ from allocator.audit.record import parse_record
 from console.records.rows import StoredRecord
 from console.store.opening import open_store
 from console.store.store import RecordStore
+from console.use.prometheus_client import PrometheusError
 from kube.errors import UnreachableError
 from tests.builders.sent_records import Line, admission, health
 from tests.integration.console.ports import (
@@ -82,7 +83,25 @@ ROUTES = [
     "/api/v1/usage?since=2026-01-01T00:00:00Z",
     "/api/v1/overview",
     "/api/v1/overview?since=2026-01-01T00:00:00Z",
+    "/api/v1/use",
+    "/api/v1/use?namespace=b",
 ]
+
+
+def sample(value: int, **labels: str) -> dict[str, object]:
+    return {"metric": labels, "value": [1, str(value)]}
+
+
+async def figures(_question: str) -> object:
+    """Answer as a Prometheus that has heard no question: with everything."""
+    held = "vgpu_container_memory_limit_bytes"
+    return {
+        "result": [
+            sample(7 << 30, __name__=held, namespace="a", pod="pod-of-a", container="main"),
+            sample(7 << 30, __name__=held, namespace="b", pod="pod-of-b", container="main"),
+            sample(8 << 30, __name__="vgpu_device_memory_bytes", node="node-1", device="0"),
+        ]
+    }
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +137,7 @@ def test_nobody_sees_beyond_their_rights(store: RecordStore, role: str) -> None:
     grants, visible = ROLES[role]
 
     async def scenario() -> None:
-        async with pages_port(store) as site:
+        async with pages_port(store, query=figures) as site:
             site.reviews.add_user("me", "me", *grants)
             for path in ROUTES:
                 status, told = await ask(site, path, "me")
@@ -139,7 +158,7 @@ def test_everybody_sees_what_is_theirs(store: RecordStore, role: str) -> None:
     grants, visible = ROLES[role]
 
     async def scenario() -> None:
-        async with pages_port(store) as site:
+        async with pages_port(store, query=figures) as site:
             site.reviews.add_user("me", "me", *grants)
             texts = [json.dumps((await ask(site, path, "me"))[1]) for path in ROUTES]
             for what in visible:
@@ -370,3 +389,24 @@ def test_hostile_text_stays_text(store: RecordStore, tmp_path: Path) -> None:
                 assert (status, detail["decision"]["digest"]) == (200, line["digest"])
 
         play(scenario)
+
+
+def test_use_is_known_where_prometheus_answers(store: RecordStore) -> None:
+    """And where there is none, or it fails, an error says so: nothing is no figure."""
+
+    async def failing(_question: str) -> object:
+        raise PrometheusError("it is gone")
+
+    async def scenario() -> None:
+        for query, expected in ((None, 501), (failing, 502), (figures, 200)):
+            async with pages_port(store, query=query) as site:
+                site.reviews.add_user("me", "me", *ROLES["of-everything"][0])
+                status, told = await ask(site, "/api/v1/use?namespace=a", "me")
+                assert status == expected
+                if query is figures:
+                    assert [each["pod"] for each in told["containers"]] == ["pod-of-a"]
+                    assert [each["node"] for each in told["gpus"]] == ["node-1"]
+                else:
+                    assert "gone" not in told["error"]
+
+    play(scenario)

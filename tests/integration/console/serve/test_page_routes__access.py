@@ -1,205 +1,259 @@
-"""Nobody learns what they may not see: every route, for every role."""
+"""Pages show nobody more than their rights: by every page, every format, every role."""
 
+import asyncio
+import contextlib
 import json
-import re
+from collections.abc import Iterator
 from dataclasses import replace
-from urllib.parse import urlencode
+from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
-from starlette.applications import Starlette
-from starlette.requests import Request
+from aiohttp import ClientError
 
-from console.access.viewer import Viewer
-from console.records.query import EVERYTHING, NOTHING, Scope
-from console.serve.page_routes import page_routes
-from tests.harness.asgi import get, post
-from tests.harness.console_site import CSRF, console_app, services
-from tests.harness.page_checks import problems_of
-from tests.integration.console.serve.test_page_routes import PATHS
-
-TEAM_A = Scope(namespaces=frozenset({"team-a"}), cluster=False, people=True)
-TEAM_B = Scope(namespaces=frozenset({"team-b"}), cluster=False, people=True)
-OPERATOR = Scope(namespaces=frozenset({"team-b"}), cluster=True, people=True)
-NO_PEOPLE = Scope(namespaces=None, cluster=True, people=False)
-FORMATS = ("", "csv", "json")
-MANIFEST = "kind: Pod\napiVersion: v1\nmetadata: {name: p}\nspec: {containers: []}\n"
-
-
-def addresses() -> list[str]:
-    return sorted(PATHS.values())
-
-
-OURS = ("vgpu-admission", "vgpu-agent", "<bdi>amy@example.org</bdi> <a")
-
-
-def content(app: Starlette, address: str) -> str:
-    """Return what a page tells, without our own names and that of the viewer."""
-    text = get(app, address).text
-    for known in OURS:
-        text = text.replace(known, "")
-    return text
-
-
-def in_format(address: str, form: str) -> str:
-    return f"{address}{'&' if '?' in address else '?'}format={form}" if form else address
-
-
-@pytest.mark.parametrize("form", FORMATS)
-@pytest.mark.parametrize("address", addresses())
-def test_a_viewer_of_one_namespace_learns_nothing_of_another(address: str, form: str) -> None:
-    """Neither names of its pods, people and nodes, nor what happened there."""
-    text = content(console_app(scope=TEAM_B), in_format(address, form))
-
-    for secret in ("team-a/", "train-0", "tune-0", "amy@", "big-", "gpu-a", "XID", "sha256:5e77"):
-        assert secret not in text, secret
-
-
-def test_a_viewer_of_one_namespace_is_told_no_counts_of_another() -> None:
-    """Facets, totals and figures count what the viewer may see: one decision of five."""
-    app = console_app(scope=TEAM_B)
-    decisions = json.loads(get(app, "/decisions?format=json").text)["items"]
-    usage = json.loads(get(app, "/namespaces?format=json").text)["items"]
-    facets = re.findall(r"</bdi></a> ([0-9,]+)", get(app, "/decisions").text)
-    figures = re.findall(r"<dd><a[^>]*><bdi>([0-9,]+)</bdi>", get(app, "/").text)
-
-    assert [one["pod"] for one in decisions] == ["team-b/eval-3"]
-    assert [one["namespace"] for one in usage] == ["team-b"]
-    assert set(facets) == {"1"}
-    assert sorted(figures) == ["0", "0", "0", "1"]
-
-
-@pytest.mark.parametrize("form", FORMATS)
-@pytest.mark.parametrize("address", addresses())
-def test_nobody_without_rights_learns_anything(address: str, form: str) -> None:
-    """Whoever is known but may read nothing sees empty lists."""
-    text = content(console_app(scope=NOTHING), in_format(address, form))
-
-    for secret in ("team-a/", "team-b", "train-0", "eval-3", "bob@", "gpu-a", "gpu-b"):
-        assert secret not in text, secret
-
-
-@pytest.mark.parametrize("address", ["/nodes/gpu-a", "/nodes/gpu-b"])
-def test_an_operator_sees_that_others_are_on_a_node(address: str) -> None:
-    """Who may read GPUNodes but not the pods of a namespace does not get their names."""
-    page = get(console_app(scope=OPERATOR), address)
-    table = get(console_app(scope=OPERATOR), f"{address}?format=json&table=gpu0")
-
-    for text in (page.text, table.text):
-        assert "another namespace" in text
-        assert "team-a" not in text
-        assert "train-0" not in text
-        assert "eval-3" not in text
-
-
-@pytest.mark.parametrize("form", FORMATS)
-@pytest.mark.parametrize("address", addresses())
-def test_names_of_people_are_a_right_of_their_own(address: str, form: str) -> None:
-    """Without it no page, table or document names a person, nor who sent a record."""
-    text = content(console_app(scope=NO_PEOPLE), in_format(address, form))
-
-    for secret in ("amy@example.org", "bob@example.org", "kubectl-edit", "replicaset-controller"):
-        assert secret not in text, secret
-
-
-@pytest.mark.parametrize("scope", [EVERYTHING, TEAM_A, NOTHING], ids=["all", "team-a", "none"])
-@pytest.mark.parametrize("address", addresses())
-def test_every_page_is_whole_for_every_role(address: str, scope: Scope) -> None:
-    """What is left out leaves no hole."""
-    assert problems_of(get(console_app(scope=scope), address).text) == []
-
-
-@pytest.mark.parametrize("address", [*addresses(), "/decisions?format=json", "/nodes?format=csv"])
-def test_nobody_unknown_sees_a_page(address: str) -> None:
-    """Without a viewer each route answers 401, and nothing else."""
-
-    async def nobody(_request: Request) -> Viewer | None:
-        return None
-
-    app = Starlette(routes=page_routes(replace(services(), viewer=nobody)))
-    answer = get(app, address)
-
-    assert answer.status == 401
-    for secret in ("team-a", "gpu-a", "GpuMemoryShort"):
-        assert secret not in answer.text
-
-
-def test_a_team_is_told_whether_its_pod_fits_without_nodes() -> None:
-    """The verdict and a smaller request, as the Event of a waiting pod has them."""
-    app = console_app(scope=TEAM_A)
-
-    fits = get(app, "/fit?memory=15000").text
-    never = get(app, "/fit?memory=90000").text
-
-    assert "FITS NOW" in fits
-    assert "ask for at most 40192" in never
-    for text in (fits, never):
-        assert "gpu-a" not in text
-        assert "tried" not in text
-
-
-def form(**values: str) -> bytes:
-    return urlencode(values).encode()
-
-
-def test_a_form_without_the_token_of_its_viewer_is_refused() -> None:
-    """Another site can make a browser post, but does not know the token."""
-    app = console_app()
-
-    assert post(app, "/fit", form(manifest=MANIFEST, csrf=CSRF)).status == 200
-    assert post(app, "/fit", form(manifest=MANIFEST, csrf="x")).status == 403
-    assert post(app, "/fit", form(manifest=MANIFEST)).status == 403
-    assert post(app, "/fit", b"{}", media_type="application/json").status == 415
-
-
-def test_a_form_is_bounded() -> None:
-    """Neither a large body nor many fields are read."""
-    app = console_app()
-
-    assert post(app, "/fit", form(csrf=CSRF, manifest="x" * 600_000)).status == 413
-    assert post(app, "/fit", b"&".join(b"a=%d" % n for n in range(40))).status == 400
-    assert post(app, "/fit", b"csrf=\xff\xfe").status == 400
-
-
-@pytest.mark.parametrize(
-    "address",
-    [
-        "/decisions?after=x",
-        "/records?after=%00",
-        "/decisions?format=xml",
-        "/nodes?since=1&format=q",
-    ],
+from allocator.audit.record import parse_record
+from allocator.cli.http_server import ConnectionLimits
+from console.cluster.pod import PodView, pod_of
+from console.cluster.snapshot import ClusterView, cluster_view
+from console.records.rows import StoredRecord
+from console.store.opening import open_store
+from console.store.store import RecordStore
+from tests.builders.gpunodes import entry, gpu_node
+from tests.builders.model import T4, gpu, node, soft_grant
+from tests.builders.sent_records import admission, health, started
+from tests.integration.console.ports import (
+    Site,
+    answer,
+    asked,
+    bearer,
+    client_tls,
+    pages_port,
+    play,
 )
-def test_a_bad_address_is_told(address: str) -> None:
-    """What no page made is answered with 400 and a sentence."""
-    answer = get(console_app(), address)
 
-    assert answer.status == 400
-    assert problems_of(answer.text) == []
+TLS = client_tls()
+LINES = (
+    admission(namespace="a", pod="pod-of-a", digest="digest-a", user="amy", reason="GpuCount"),
+    admission(
+        namespace="b",
+        pod="pod-of-b",
+        digest="digest-b",
+        user="bob",
+        findings=[{"reason": "GpuMemoryShort", "text": "words-of-b"}],
+    ),
+    started("node-1", namespace="b", pod="held-by-b", pod_uid="uid-held-by-b"),
+    health("node-1", text="words-of-node"),
+)
+SECRETS = {
+    "a": ("pod-of-a", "digest-a", "held-by-a", "asks-of-a"),
+    "b": ("pod-of-b", "digest-b", "held-by-b", "asks-of-b", "words-of-b"),
+    # Where a pod runs, its own reader may know; what else there is on that node, not.
+    "cluster": ("GPU-node-1", "words-of-node"),
+    "people": ("amy", "bob"),
+}
+ROLES: dict[str, tuple[list[tuple[str, str, str]], set[str]]] = {
+    "of-a": ([("get", "pods", "a")], {"a"}),
+    "of-b": ([("get", "pods", "b")], {"b"}),
+    "of-all": ([("get", "pods", "*")], {"a", "b"}),
+    "of-nodes": ([("get", "nodes", "*")], {"cluster"}),
+    "of-a-and-nodes": ([("get", "pods", "a"), ("get", "nodes", "*")], {"a", "cluster"}),
+    "of-nothing": ([], set()),
+    "of-everything": (
+        [("get", kind, "*") for kind in ("pods", "nodes", "events")],
+        {"a", "b", "cluster", "people"},
+    ),
+}
+PAGES = (
+    "/",
+    "/decisions",
+    "/decisions?q=ns:b",
+    "/decisions?q=by:bob",
+    "/decisions/digest-a",
+    "/decisions/digest-b",
+    "/pods",
+    "/pods?ns=b",
+    "/nodes",
+    "/nodes/node-1",
+    "/nodes/node-2",
+    "/fit?memory=3000",
+    "/namespaces",
+    "/waiting",
+    "/health",
+    "/settings",
+    "/records",
+    "/records?ns=b",
+    "/reasons",
+)
+FORMATS = ("", "csv", "json")
 
 
-@pytest.mark.parametrize("address", ["/decisions/none", "/nodes/none", "/nodes?format=csv&table=x"])
-def test_what_is_not_there_is_told(address: str) -> None:
-    assert get(console_app(), address).status == 404
+def site() -> ClusterView:
+    """Return a node of which pods of both namespaces hold a part."""
+    machine = node("node-1", gpu(T4, index=0))
+    uuid = machine.gpus[0].uuid
+    entries = [
+        replace(entry(f"held-by-{name}", soft_grant(3000, gpu=uuid)), namespace=name)
+        for name in ("a", "b")
+    ]
+    nodes = [{"metadata": {"name": "node-1"}, "status": {"nodeInfo": {"bootID": "boot-1"}}}]
+    return cluster_view([gpu_node(machine, entries)], nodes, now=datetime.now(UTC))
 
 
-def test_every_answer_carries_the_policy() -> None:
-    """Pages, tables, errors and files all forbid what they do not need."""
-    app = console_app()
-    style = get(app, "/").text.split('rel="stylesheet" href="')[1].split('"')[0]
-    for address in ("/", "/decisions?format=csv", "/decisions?format=json", "/nodes/none", style):
-        headers = get(app, address).headers
+def pods() -> tuple[PodView, ...]:
+    limits = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "3000"}
+    return tuple(
+        pod_of(
+            {
+                "metadata": {
+                    "name": f"{stem}-{name}",
+                    "namespace": name,
+                    "uid": f"{stem}-{name}",
+                    "creationTimestamp": "2026-11-21T09:00:00Z",
+                },
+                "spec": {
+                    **({"nodeName": "node-1"} if stem == "held-by" else {}),
+                    "containers": [{"name": "main", "resources": {"limits": limits}}],
+                },
+            }
+        )
+        for name in ("a", "b")
+        for stem in ("held-by", "asks-of")
+    )
 
-        assert headers["content-security-policy"].startswith("default-src 'none';")
-        assert "unsafe" not in headers["content-security-policy"]
-        assert headers["x-content-type-options"] == "nosniff"
-    assert get(app, style).headers["cache-control"].endswith("immutable")
-    assert get(app, "/").headers["cache-control"] == "no-store"
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RecordStore]:
+    """Return a store that is only read."""
+    folder: Path = tmp_path_factory.mktemp("store")
+    with contextlib.closing(open_store(str(folder / "records.db"))) as opened:
+        opened.append([StoredRecord(record=parse_record(json.dumps(line))) for line in LINES])
+        yield opened
 
 
-def test_a_decision_as_json_has_its_records() -> None:
-    """An auditor gets all that is stored of a pod."""
-    found = json.loads(get(console_app(), "/decisions/k7q2m4x7tb?format=json").text)
+async def texts(where: Site, who: str) -> dict[str, str]:
+    """Return all pages in all formats, by address."""
+    found = {}
+    for page in PAGES:
+        for form in FORMATS:
+            mark = "&" if "?" in page else "?"
+            address = f"{page}{mark}format={form}" if form else page
+            url = f"{where.url}{address}"
+            async with asked(url, tls=TLS, headers=bearer(who)) as response:
+                found[address] = await response.text()
+                assert response.status in {200, 404}, (address, response.status)
+    return found
 
-    kinds = [one["record"]["kind"] for one in found["records"]]
-    assert kinds[0] == "admission"
-    assert {"bind", "allocated", "started", "violation"} <= set(kinds)
+
+def typed(address: str) -> str:
+    """Return what the viewer wrote into the address, which a page may repeat."""
+    return address.partition("?")[2] + address.rpartition("/")[2]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_no_page_shows_what_is_not_theirs(store: RecordStore, role: str) -> None:
+    """Nor a file that it offers; what is theirs is shown somewhere."""
+    grants, visible = ROLES[role]
+
+    async def scenario() -> None:
+        async with pages_port(store, cluster=site(), pods=pods()) as where:
+            where.reviews.add_user("me", "me", *grants)
+            found = await texts(where, "me")
+            for what, secrets in SECRETS.items():
+                seen = {
+                    (address, secret)
+                    for address, text in found.items()
+                    for secret in secrets
+                    if secret in text and secret not in typed(address)
+                }
+                assert what in visible or not seen, seen
+                assert what not in visible or seen, f"{what} is nowhere to be seen"
+
+    play(scenario)
+
+
+def test_no_page_is_shown_to_strangers(store: RecordStore) -> None:
+    """They are sent to the login, and learn no more than what they asked."""
+
+    async def scenario() -> None:
+        async with pages_port(store, cluster=site(), pods=pods()) as where:
+            for page in PAGES:
+                for headers in ({}, bearer("unknown")):
+                    async with asked(f"{where.url}{page}", tls=TLS, headers=headers) as response:
+                        assert response.status in {303, 429}, page
+                        if response.status == 303:
+                            assert await response.text() == ""
+                            assert response.headers["location"].startswith("/login")
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+def test_no_page_changes_anything(store: RecordStore, method: str) -> None:
+    """But for the form of Fit, which keeps nothing and wants its token."""
+
+    async def scenario() -> None:
+        async with pages_port(store, cluster=site(), pods=pods()) as where:
+            where.reviews.add_user("me", "me", *ROLES["of-everything"][0])
+            for page in PAGES:
+                status, _ = await answer(
+                    f"{where.url}{page}",
+                    tls=TLS,
+                    method=method,
+                    headers={
+                        **bearer("me"),
+                        "Content-Type": "application/x-www-form-urlencoded",
+                    },
+                    data=b"manifest=&csrf=",
+                )
+                fit = page.startswith("/fit") and method == "POST"
+                assert status == (403 if fit else 405), page
+
+    play(scenario)
+
+
+def test_a_large_form_is_not_read_to_its_end(store: RecordStore) -> None:
+    """Whoever sends it."""
+
+    async def scenario() -> None:
+        async with pages_port(store, cluster=site(), pods=pods()) as where:
+            where.reviews.add_user("me", "me", *ROLES["of-everything"][0])
+            form = {**bearer("me"), "Content-Type": "application/x-www-form-urlencoded"}
+            for path in ("/fit", "/login", "/logout"):
+                with contextlib.suppress(OSError, ClientError):
+                    status, _ = await answer(
+                        f"{where.url}{path}",
+                        tls=TLS,
+                        method="POST",
+                        headers=form,
+                        data=b"manifest=" + b"a" * 8_000_000,
+                    )
+                    assert status in {303, 403, 413}
+            assert (await answer(f"{where.url}/pods", tls=TLS, headers=bearer("me")))[0] == 200
+
+    play(scenario)
+
+
+def test_a_request_that_comes_too_slowly_ends(store: RecordStore) -> None:
+    """Head or body; others are served meanwhile."""
+    limits = ConnectionLimits(request_seconds=0.5, sweep_seconds=0.1)
+    heads = (
+        b"GET /pods HTTP/1.1\r\nhost: a\r\n",
+        b"POST /login HTTP/1.1\r\nhost: a\r\ncontent-length: 50\r\n\r\ntoken=",
+    )
+
+    async def scenario() -> None:
+        async with pages_port(store, limits=limits, cluster=site(), pods=pods()) as where:
+            where.reviews.add_user("me", "me", *ROLES["of-everything"][0])
+            slow = []
+            for head in heads:
+                pair = await asyncio.open_connection("127.0.0.1", where.port, ssl=TLS)
+                pair[1].write(head)
+                slow.append(pair)
+            assert (await answer(f"{where.url}/pods", tls=TLS, headers=bearer("me")))[0] == 200
+            for reader, writer in slow:
+                async with asyncio.timeout(5):
+                    with contextlib.suppress(OSError):
+                        await reader.read()
+                writer.close()
+
+    play(scenario)

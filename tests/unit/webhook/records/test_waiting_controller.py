@@ -25,6 +25,8 @@ from webhook.records.waiting_controller import (
     MOST_READS,
     READ_AGAIN_AFTER,
     WaitingController,
+    WaitingFigure,
+    WaitingFigures,
 )
 
 WHY = "0/5 nodes are available: 5 Insufficient volcano.sh/vgpu-number."
@@ -61,6 +63,7 @@ class Site(FakeApiClient):
     stored: dict[str, Json] = field(default_factory=dict)
     reads: list[str] = field(default_factory=list)
     records: KeptRecords = field(default_factory=KeptRecords)
+    figures: list[WaitingFigures] = field(default_factory=list)
     pods: Pods = field(default_factory=Pods)
     seconds: float = 1000.0
     down: bool = False
@@ -73,6 +76,7 @@ class Site(FakeApiClient):
             pods=self.pods,
             vocabularies=lambda: VOCABULARIES,
             write_record=writer(self.records).write,
+            report=self.figures.append,
             clock=now,
         )
 
@@ -207,3 +211,16 @@ def test_nothing_is_said_before_the_pods_are_known() -> None:
     asyncio.run(site.controller.sweep())
 
     assert site.records == []
+
+
+def test_those_who_wait_are_counted_and_the_oldest_is_known() -> None:
+    """Once each is known to wait, and since it was created; nobody afterwards."""
+    site = Site(stored={"a": live()}).see().see(summary())
+    assert site.figures[-1] == {}
+
+    site.see(summary(), after=AFTER)
+    (figure,) = site.figures[-1].items()
+    assert figure == ((summary().namespace, "Unschedulable"), WaitingFigure(1, 40.0))
+
+    site.see(summary(node="n0"), after=5)
+    assert site.figures[-1] == {}

@@ -6,7 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from console.get.listing import OutputFormat, listing_lines
-from console.history.use import (
+from console.history.use_rows import container_use_listing, gpu_use_listing
+from console.records.query import EVERYTHING, NOTHING, Scope
+from console.use.figures import (
     ContainerUse,
     GpuUse,
     container_question,
@@ -14,8 +16,6 @@ from console.history.use import (
     gpu_question,
     gpus_in_use,
 )
-from console.history.use_rows import container_use_listing, gpu_use_listing
-from console.records.query import EVERYTHING, NOTHING, Scope
 
 NOW = 1_790_000_030.0
 GIB = 1024**3

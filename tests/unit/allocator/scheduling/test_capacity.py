@@ -11,7 +11,7 @@ from allocator.model.gpu import Gpu
 from allocator.model.request import Mode
 from allocator.placement.choose import choose
 from allocator.placement.mig import MigOptions
-from console.cluster.snapshot import largest_free
+from allocator.scheduling.capacity import free_capacity, largest_free
 from tests.builders.model import (
     A30,
     A100_40,
@@ -24,6 +24,7 @@ from tests.builders.model import (
     snapshot,
     soft_grant,
 )
+from tests.unit.allocator.attendance import index_of
 
 CUTTER = MigOptions(demand=NOTHING_LEARNED, geometries=None, named=None)
 
@@ -74,3 +75,31 @@ def test_a_cut_gpu_takes_its_remainder_and_no_more(data: st.DataObject) -> None:
 def test_a_gpu_that_takes_nobody_has_no_remainder(one: Gpu) -> None:
     """Nothing is not 0 MiB, which would be a request that fits."""
     assert largest_free(one, CUTTER) is None
+
+
+def test_equal_nodes_count_each() -> None:
+    """They share one class, and what nobody can get of them is added up."""
+    full = gpu(T4, grants=[soft_grant(1000, 100)])
+    nodes = [node(f"n{number}", full, gpu(T4)) for number in range(3)]
+    index = index_of(*nodes)
+
+    capacity = free_capacity(index, CUTTER)
+
+    assert len(set(map(id, index.node_classes.values()))) == 1
+    assert capacity.largest == {(Mode.HAMI_CORE, gpu(T4).model): gpu(T4).memory}
+    assert capacity.stranded == 3 * (gpu(T4).memory - 1000)
+
+
+def test_what_takes_nothing_has_a_largest_request_of_0() -> None:
+    """It is measured, so it is not unknown; and its free memory is stranded."""
+    broken = replace(gpu(A30, mode=Mode.MIG), healthy=False)
+
+    capacity = free_capacity(index_of(node("n0", broken)), CUTTER)
+
+    assert set(capacity.largest.values()) == {0}
+    assert capacity.stranded == broken.memory
+
+
+def test_nothing_is_known_of_no_nodes() -> None:
+    """There is no series then, rather than one with 0."""
+    assert free_capacity(index_of(), CUTTER).largest == {}

@@ -6,7 +6,7 @@ classes. A figure that nobody has measured is ``None``: a GPU in MIG mode has no
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,6 +25,8 @@ _PROMISED: Final = "vgpu_device_memory_promised_bytes"
 _DEVICE_USED: Final = "vgpu_device_memory_used_bytes"
 _CORES_PROMISED: Final = "vgpu_device_cores_promised_ratio"
 _CORES_BUSY: Final = "vgpu_device_cores_used_ratio"
+_OF_CONTAINERS: Final = (_LIMIT, _USED, _CORES, _KERNEL)
+_OF_GPUS: Final = (_INFO, _MEMORY, _PROMISED, _DEVICE_USED, _CORES_PROMISED, _CORES_BUSY)
 _MIB: Final = 1024**2
 
 
@@ -68,7 +70,7 @@ class UseAnswer:
 
 def container_question(scope: Scope) -> str:
     """Return the question for all containers that *scope* includes."""
-    names = f'__name__=~"{_LIMIT}|{_USED}|{_CORES}|{_KERNEL}"'
+    names = f'__name__=~"{"|".join(_OF_CONTAINERS)}"'
     if scope.namespaces is None:
         return f"{{{names}}}"
     allowed = sorted(name for name in scope.namespaces if is_safe_name(name))[:MOST_NAMESPACES]
@@ -79,8 +81,7 @@ def container_question(scope: Scope) -> str:
 
 def gpu_question(scope: Scope) -> str | None:
     """Return the question for all GPUs, ``None`` where *scope* includes no nodes."""
-    metrics = (_INFO, _MEMORY, _PROMISED, _DEVICE_USED, _CORES_PROMISED, _CORES_BUSY)
-    return f'{{__name__=~"{"|".join(metrics)}"}}' if scope.cluster else None
+    return f'{{__name__=~"{"|".join(_OF_GPUS)}"}}' if scope.cluster else None
 
 
 def containers_in_use(answer: object, scope: Scope, now: float) -> tuple[ContainerUse, ...]:
@@ -89,7 +90,7 @@ def containers_in_use(answer: object, scope: Scope, now: float) -> tuple[Contain
     What *scope* does not include is left out, whatever the answer has.
     """
     found: dict[tuple[str, ...], dict[str, float]] = defaultdict(dict)
-    for labels, value in _samples(answer):
+    for labels, value in _samples(answer, _OF_CONTAINERS):
         keys = ("namespace", "pod", "container", "instance", "device")
         found[tuple(labels.get(key, "") for key in keys)][labels.get("__name__", "")] = value
     return tuple(
@@ -115,7 +116,7 @@ def gpus_in_use(answer: object, scope: Scope) -> tuple[GpuUse, ...]:
         return ()
     found: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
     about: dict[tuple[str, str], Mapping[str, str]] = {}
-    for labels, value in _samples(answer):
+    for labels, value in _samples(answer, _OF_GPUS):
         key = (labels.get("node", ""), labels.get("device", ""))
         found[key][labels.get("__name__", "")] = value
         if labels.get("__name__") == _INFO:
@@ -136,23 +137,33 @@ def gpus_in_use(answer: object, scope: Scope) -> tuple[GpuUse, ...]:
     )
 
 
-def _samples(answer: object) -> Iterator[tuple[Mapping[str, str], float]]:
-    """Yield labels and value of each series of an instant answer; what is malformed is left out.
+def _samples(answer: object, metrics: Collection[str]) -> Iterator[tuple[Mapping[str, str], float]]:
+    """Yield labels and value of each series of *metrics*; what is malformed is left out.
 
     *answer* is the body of Prometheus' HTTP API, or its ``data``.
     """
     data = answer.get("data", answer) if isinstance(answer, Mapping) else answer
     result = data.get("result") if isinstance(data, Mapping) else data
     for one in result[:MOST_SERIES] if isinstance(result, Sequence) else ():
-        if not isinstance(one, Mapping) or not isinstance(one.get("metric"), Mapping):
-            continue
-        try:
-            _, text = one["value"]
-            value = float(text)
-        except (KeyError, TypeError, ValueError):
-            continue
-        if math.isfinite(value):
-            yield {str(key): str(label) for key, label in one["metric"].items()}, value
+        found = _sample(one)
+        if found is not None and found[0].get("__name__") in metrics:
+            yield found
+
+
+def _sample(one: object) -> tuple[Mapping[str, str], float] | None:
+    labels = one.get("metric") if isinstance(one, Mapping) else None
+    if not isinstance(one, Mapping) or not isinstance(labels, Mapping):
+        return None
+    try:
+        _, text = one["value"]
+        value = float(text)
+    except (KeyError, TypeError, ValueError):
+        return None
+    return (
+        ({str(key): str(label) for key, label in labels.items()}, value)
+        if math.isfinite(value)
+        else None
+    )
 
 
 def _mib(value: float | None) -> int | None:
