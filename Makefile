@@ -28,6 +28,7 @@ demo: $(STAMP) ## start the webhook and a console on loopback, and send sample p
 # told when both are over. Then come the storms, which need the machine for themselves: beside
 # others they measure how busy it is.
 test: $(STAMP) ## run all tests, on a real control plane and on compiled code too
+	@$(BIN)/python -m tests.harness.debian_packages
 	@$(BIN)/python -m tests.cluster.controlplane.build --all
 	@echo "test: what needs no cluster, a kubelet or the image runs beside, and is told at the end"
 	@$(MAKE) --no-print-directory test-fast test-compiled test-node test-install \

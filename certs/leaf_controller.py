@@ -113,7 +113,7 @@ class LeafController:
             except KubeError as error:
                 if str(error) != trouble:
                     log.warning("certificate not kept", leaf=str(self.leaf), why=str(error))
-                trouble, pause = str(error), max(poll, self.kept_poll)
+                trouble = str(error)
             await self.clock.sleep(pause)
 
     async def sweep(self) -> bool:

@@ -7,7 +7,7 @@ import click
 from allocator.cli.files import UnusableError
 from allocator.model.untrusted import inert_lines
 from console.records.query import RecordFilter
-from console.serve.archive import export_records, import_records
+from console.store.archive_files import export_records, import_records
 from console.store.opening import open_store
 from console.store.sql.schema import KINDS
 from console.store.store import RecordStore, StoreError

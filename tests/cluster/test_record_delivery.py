@@ -12,15 +12,19 @@ from pathlib import Path
 
 import pytest
 
+from allocator.audit.record import ReconfiguredRecord
 from console.records.query import EVERYTHING, RecordFilter
 from console.store.opening import open_store
-from tests.builders.pods import pod
-from tests.cluster.api import ApiError, wait_for
+from manifests.generator.names import AGENT, CONTROL_PLANE
+from tests.builders.pods import MEMORY, pod
+from tests.cluster.api import ApiError, Json, wait_for
 from tests.cluster.installation import SYSTEM, Installation, Replica, installation
 from tests.cluster.ports import free_port
 from tests.cluster.process import Process
 from tests.cluster.site import MANIFESTS
 from tests.cluster.test_console import account_kubeconfig, is_ready
+from tests.cluster.test_simulated_agent import NODE, Node, bound, served_by_kubelet
+from tests.cluster.volcano import http_get
 from tests.fakes.pki import Authority
 from tests.fakes.records_console import RecordsConsole, listening
 
@@ -34,7 +38,9 @@ def site(
     programs: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Installation]:
     folder = tmp_path_factory.mktemp("records")
-    with installation(programs, folder) as found:
+    # The first replica keeps the certificates, and finds no console.
+    options = ["--audit-url=https://127.0.0.1:1"]
+    with installation(programs, folder, options=options) as found:
         components = MANIFESTS / "components"
         rights = [
             f"--filename={components / name / 'rbac.yaml'}" for name in ("console", "records")
@@ -59,15 +65,21 @@ def pair_file(data: Mapping[str, bytes], folder: Path) -> Path:
     return path
 
 
-def mount(site: Installation, folder: Path, authority: Authority) -> None:
+def mount(
+    site: Installation, folder: Path, authority: Authority, *, account: str = CONTROL_PLANE
+) -> None:
     """Do kubelet's part. There is no DNS, so the console has another certificate here."""
-    data = secret(site, SYSTEM, "vgpu-audit-client")
+    *_, namespace, name = account.split(":")
+    data = secret(site, namespace, "vgpu-audit-client")
     for key in ("tls.crt", "tls.key"):
         (folder / key).write_bytes(data[key])
     (folder / "ca.crt").write_bytes(authority.certificate)
-    account = f"/api/v1/namespaces/{SYSTEM}/serviceaccounts/vgpu-webhook/token"
-    spec = {"spec": {"audiences": ["vgpu-console"], "expirationSeconds": 3600}}
-    token = site.api.create(account, spec).body["status"]["token"]
+    spec: Json = {"audiences": ["vgpu-console"], "expirationSeconds": 3600}
+    if account == AGENT:
+        uid = site.api.get(NODE)["metadata"]["uid"]
+        spec["boundObjectRef"] = {"kind": "Node", "apiVersion": "v1", "name": "sim-1", "uid": uid}
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+    token = site.api.create(path, {"spec": spec}).body["status"]["token"]
     (folder / "token").write_text(token)
 
 
@@ -191,6 +203,48 @@ def test_a_real_console_has_every_record_after_kills_of_both(
     names = {each.record.pod for each in stored}
     assert {f"{each}-{number}" for each in "pq" for number in range(3)} <= names
     assert {each.sender for each in stored} == {"webhook, by certificate and token"}
+
+
+def agent_of(node: Node, folder: Path, port: int) -> Process:
+    """Return the agent of *node* with the options of the component, which is not started yet."""
+    options = node.options
+    command: list[str | Path] = [
+        *(sys.executable, MANIFESTS.parent / "vgpu.py", "agent", "--driver=simulated"),
+        *(f"--node-name={options.node}", f"--fleet={options.fleet}", f"--root={options.root}"),
+        *(f"--kubelet-dir={options.kubelet}", f"--metrics=127.0.0.1:{node.port}"),
+        *(f"--kubeconfig={node.kubeconfig}", f"--audit-url=https://127.0.0.1:{port}"),
+        *(f"--audit-certificates={folder}", f"--audit-token={folder / 'token'}"),
+        f"--audit-spool={folder / 'spool'}",
+    ]
+    return Process("agent", command, folder / "agent.log")
+
+
+def test_a_real_console_believes_an_agent_of_its_node(site: Installation, tmp_path: Path) -> None:
+    """Its records name the node of its token, whatever its certificate is."""
+    port, authority, files = free_port(), Authority("ours"), tmp_path / "audit"
+    files.mkdir()
+    wait_for(lambda: secret(site, AGENTS, "vgpu-audit-client").keys() >= KEYS)
+    console = real_console(site, tmp_path, authority, port=port)
+    console.start(lambda: is_ready(port + 1), within=30)
+    with served_by_kubelet(tmp_path / "kubelet"):
+        site.api.create("/api/v1/nodes", {"metadata": {"name": "sim-1"}})
+        mount(site, files, authority, account=AGENT)
+        node = Node(site, tmp_path)
+        agent = agent_of(node, files, port)
+        try:
+            node.start(agent)
+            bound(node, site.namespace(), "p", mode="mig", **{MEMORY: 4000})
+            scrape = "vgpu_audit_delivered_total 1.0"
+            wait_for(lambda: scrape in (http_get(node.port, "/metrics") or ""), within=60)
+        finally:
+            agent.stop()
+            console.stop()
+
+    with contextlib.closing(open_store(str(tmp_path / "records.db"))) as store:
+        (stored,) = store.export(EVERYTHING, RecordFilter())
+    assert isinstance(stored.record, ReconfiguredRecord)
+    assert (stored.record.node, stored.record.done) == ("sim-1", True)
+    assert stored.sender == "agent of node sim-1, by certificate and token"
 
 
 def test_the_console_is_believed_by_its_senders(site: Installation, tmp_path: Path) -> None:

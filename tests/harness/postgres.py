@@ -18,6 +18,11 @@ _USER: Final = "postgres"  # the server refuses to run as root; Debian's package
 _PROGRAMS: Final = Path("/usr/lib/postgresql")
 
 
+def is_installed() -> bool:
+    """Say whether the programs of a server are on this machine."""
+    return any(_PROGRAMS.glob("*/bin/initdb"))
+
+
 def programs() -> Path:
     """Return the folder with initdb and pg_ctl; skip, or fail in the gate, where there is none."""
     found = sorted(_PROGRAMS.glob("*/bin/initdb"))
