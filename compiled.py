@@ -23,6 +23,7 @@ from typing import Final
 # subclasses of Value with `frozen=True` (allocator/model/value.py); all others are elsewhere.
 _HOT: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
+        "allocator/audit": ("record_source",),
         "allocator/extender": (
             "equivalence_filter",
             "filter",
@@ -55,6 +56,10 @@ _HOT: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "mode",
             "packing",
             "search",
+        ),
+        "allocator/replay": (
+            "decision_fields",
+            "request_fields",
         ),
         "allocator/request": (
             "amounts",

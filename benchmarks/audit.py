@@ -5,20 +5,23 @@ whose memory is measured.
 """
 
 import json
+import math
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.audit_fill import FilledStore, append_all, fill, in_order
+from benchmarks.audit_fill import PERIOD, FilledStore, Ingest, append_all, fill, in_order
 from benchmarks.audit_kill import lost_after_kills
 from benchmarks.audit_records import RecordMaker
 from benchmarks.report import Bar, conclude, parser, table
 from console.records.times import rfc3339
 from console.store.opening import open_store
+from console.store.store import Retention
 
 AT_MOST: Final = {
     "decisions_p95_ms": 150.0,
@@ -28,9 +31,10 @@ AT_MOST: Final = {
     "lost_after_kill": 0.0,
     "console_rss_mb": 200.0,
 }
-AT_LEAST: Final = {"ingest_per_s": 5000.0}
+AT_LEAST: Final = {"ingest_per_s": 5000.0, "webhook_ratio": 0.95}
 NODES: Final = 5000
 _AGAIN: Final = 5000  # decisions that are appended to the full store
+_PRUNINGS: Final = 10
 _LONGEST: Final = 1200  # seconds of all questions
 
 
@@ -41,15 +45,18 @@ def main(arguments: Sequence[str]) -> int:
         "--decisions", type=int, default=1_000_000, help="decisions to store (1,000,000)"
     )
     command.add_argument("--folder", type=Path, help="where the store is made; a temporary one")
+    command.add_argument(
+        "--without-webhook", action="store_true", help="do not load the webhook, which needs wrk"
+    )
     options = command.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="audit-", dir=options.folder) as folder:
-        figures = measure(Path(folder), options.decisions)
+        figures = measure(Path(folder), options.decisions, webhook=not options.without_webhook)
     rows = [(name, f"{value:,.1f}") for name, value in figures.items() if isinstance(value, float)]
     print(table(("figure", "value"), rows) + "\n")
     return conclude(bars(figures), figures, options.json)
 
 
-def measure(folder: Path, decisions: int) -> dict[str, Any]:
+def measure(folder: Path, decisions: int, *, webhook: bool) -> dict[str, Any]:
     """Return all figures."""
     filled = fill(folder / "records.db", decisions=decisions, nodes=NODES)
     print(
@@ -66,20 +73,51 @@ def measure(folder: Path, decisions: int) -> dict[str, Any]:
         "decisions": filled.decisions,
         "records": filled.records,
         "bytes_per_decision": size / filled.decisions,
-        "ingest_of_empty_store_per_s": filled.ingest_per_s,
-        "ingest_per_s": min(filled.ingest_per_s, full),
-        "ingest_of_full_store_per_s": full,
+        "ingest_per_s": min(filled.ingest.per_s, full.per_s),
+        "ingest_of_empty_store_per_s": filled.ingest.per_s,
+        "ingest_of_empty_store_per_cpu_s": filled.ingest.per_cpu_s,
+        "ingest_of_full_store_per_s": full.per_s,
+        "ingest_of_full_store_per_cpu_s": full.per_cpu_s,
+        **removal_of_old(filled),
         "lost_after_kill": float(lost_after_kills(folder / "killed.db")),
         **asked,
+        "webhook_ratio": webhook_ratio(folder) if webhook else math.nan,
     }
 
 
-def ingest_of_full_store(filled: FilledStore) -> float:
-    """Return how many records per second go into the store when it is full."""
+def ingest_of_full_store(filled: FilledStore) -> Ingest:
+    """Return how fast records go into the store when it is full."""
     maker = RecordMaker(seed=2, start=filled.end - 12 * 3_600_000, step=1000)
     now = time.time_ns() // 1_000_000
     records = [one for one in in_order(maker.decisions(_AGAIN)) if one.record.at < rfc3339(now)]
-    return len(records) / append_all(filled.file, records)
+    return append_all(filled.file, records)
+
+
+def removal_of_old(filled: FilledStore) -> dict[str, float]:
+    """Return how fast the oldest records are removed, and how long others wait for it at most."""
+    store = open_store(str(filled.file))
+    day = timedelta(days=1)
+    retention = Retention(age=timedelta(milliseconds=PERIOD) - day)
+    now, times = rfc3339(filled.end), list[float]()
+    before = store.figures().records
+    for _ in range(_PRUNINGS):
+        started = time.perf_counter()
+        store.prune(retention, now)
+        times.append(time.perf_counter() - started)
+    removed = before - store.figures().records
+    store.close()
+    return {"removed_per_s": removed / sum(times), "longest_removal_ms": max(times) * 1000}
+
+
+def webhook_ratio(folder: Path) -> float:
+    """Return the webhook's throughput with records, of that without; ``nan`` without wrk."""
+    file = folder / "webhook.json"
+    command = [sys.executable, "-m", "benchmarks.webhook", "--json", str(file)]
+    subprocess.run(command, stdout=sys.stderr, timeout=_LONGEST, check=False)
+    if not file.exists():
+        return math.nan
+    judged = {bar["name"]: bar["value"] for bar in json.loads(file.read_text())["bars"]}
+    return float(judged["audited_ratio"])
 
 
 def _ask(filled: FilledStore) -> Mapping[str, Any]:
@@ -102,7 +140,11 @@ def bars(figures: Mapping[str, Any]) -> list[Bar]:
             Bar(name=name, value=figures[name], limit=limit, at_most=True)
             for name, limit in AT_MOST.items()
         ),
-        *(Bar(name=name, value=figures[name], limit=limit) for name, limit in AT_LEAST.items()),
+        *(
+            Bar(name=name, value=figures[name], limit=limit)
+            for name, limit in AT_LEAST.items()
+            if not math.isnan(figures[name])  # was not measured
+        ),
     ]
 
 

@@ -51,8 +51,11 @@ class ConsoleCluster:
         return 200, orjson.dumps({"metadata": metadata, "items": items[start:end]})
 
 
-def cluster(pods: int) -> ConsoleCluster:
-    """Return a cluster in which *pods* pods have a GPU each, and one more waits."""
+def cluster(pods: int, decisions: int = 0) -> ConsoleCluster:
+    """Return a cluster in which *pods* pods have a GPU each, and one more waits.
+
+    Its console has recorded *decisions* decisions.
+    """
     nodes = -(-pods // GPUS_PER_NODE)
     held = [_pod(f"train-{number}", node=_node_name(number)) for number in range(pods)]
     waiting = _pod(WAITING, node="")
@@ -69,6 +72,7 @@ def cluster(pods: int) -> ConsoleCluster:
         objects={
             f"{collection}/{WAITING}": waiting,
             f"/api/v1/namespaces/{NAMESPACE}": {"metadata": {"name": NAMESPACE, "labels": {}}},
+            "/api/v1/decisions": {"rows": list(map(_decision, range(decisions))), "after": ""},
         },
     )
 
@@ -149,6 +153,28 @@ def _pod(name: str, *, node: str) -> Json:
             "conditions": [{"type": "PodScheduled", "status": "True" if node else "False"}],
             "containerStatuses": [running] if node else [],
         },
+    }
+
+
+def _decision(number: int) -> Json:
+    grant = {"gpu": f"GPU-{number}", "mode": "hami-core", "memory_mib": _GRANT}
+    return {
+        "digest": f"digest{number:04}",
+        "pod_uid": f"uid-{number}",
+        "first": "2026-11-21T12:00:00.000Z",
+        "last": "2026-11-21T12:00:00.000Z",
+        "verdict": "rewritten",
+        "namespace": NAMESPACE,
+        "pod": f"train-{number}",
+        "owner": {"kind": "ReplicaSet", "name": "train", "uid": "uid-train"},
+        "user": "system:serviceaccount:kube-system:replicaset-controller",
+        "requester": "amy",
+        "requester_source": "workload",
+        "mode": "hami-core",
+        "asked": [{"name": "main", "count": 1, "memory_mib": _WANTED}],
+        "given": [{"name": "main", "devices": [grant]}],
+        "node": _node_name(number),
+        "state": "running",
     }
 
 

@@ -5,7 +5,6 @@ surrounds them is played here: the API server that stores what passed, controlle
 scheduler that binds, and time.
 """
 
-import base64
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -37,8 +36,10 @@ from demo.objects import (
     controller_account,
     creator,
     made_uid,
+    operations_of,
     pod_object,
     replica_set_object,
+    response_of,
     review,
     rfc3339,
     suffix,
@@ -64,7 +65,8 @@ FIRST_RETRY: Final = 5.0  # seconds until a controller tries a refused pod again
 LONGEST_RETRY: Final = 1000.0  # seconds
 NODES_AGE: Final = timedelta(days=40)  # at the beginning of the day
 LOOK_EVERY: Final = 20.0  # seconds between two looks for pods that wait
-STARTS_AFTER: Final = 6.0  # seconds from the bind to the first process
+STARTS_AFTER: Final = 3.0  # seconds from the bind to the devices
+SEEN_AFTER: Final = 4.0  # seconds from there to the first process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,9 +256,9 @@ class Day:
         workload, which = asking.workload, (asking.owner, asking.number)
         user, pod = creator(workload), pod_object(workload, asking.owner)
         unique = {"uid": made_uid("review", which, failures)}
-        response = _response(self._webhook.reviewer.mutate(review(_POD, pod, user, **unique)))
+        response = response_of(self._webhook.reviewer.mutate(review(_POD, pod, user, **unique)))
         if response["allowed"]:
-            pod = patched(pod, _operations(response))
+            pod = patched(pod, operations_of(response))
             metadata = pod["metadata"]
             metadata |= {
                 "name": metadata.get("name") or metadata["generateName"] + suffix(which),
@@ -264,7 +266,7 @@ class Day:
                 "creationTimestamp": rfc3339(self._time.now()),
             }
             body = review(_POD, pod, user, uid=made_uid("check", which, failures))
-            response = _response(self._webhook.reviewer.validate(body))
+            response = response_of(self._webhook.reviewer.validate(body))
         if not response["allowed"]:
             self._try_later(asking, failures)
             return
@@ -329,11 +331,11 @@ class Day:
         body = review(
             _BINDING, binding_object(document, node), {"username": SCHEDULER, "groups": []}
         )
-        response = _response(await self._webhook.binder.bind(body))
+        response = response_of(await self._webhook.binder.bind(body))
         self._snapshot = None
         if not response["allowed"]:
             return
-        binding = patched(binding_object(document, node), _operations(response))
+        binding = patched(binding_object(document, node), operations_of(response))
         metadata = {
             **document["metadata"],
             "annotations": {
@@ -356,7 +358,8 @@ class Day:
         node = str(document["spec"]["nodeName"])
         entry = self._entry(node, pod)
         if entry is not None:
-            self._nodes.start(node, entry)
+            self._nodes.allocate(node, entry)
+            self._time.after(SEEN_AFTER, partial(self._nodes.see_started, node, entry))
         if pod.workload.minutes is not None:
             self._time.after(pod.workload.minutes * 60, partial(self._end, pod))
 
@@ -365,7 +368,7 @@ class Day:
             document = self.result.cluster.pods[pod.key]
             self._store(pod.key, {**document, "status": {"phase": "Succeeded", "conditions": []}})
             del self._bound[pod.key]
-            await self._release()
+            await self._release(pod)
 
     async def _remove(self, pod: AskingPod) -> None:
         """Delete a pod, whatever it is doing."""
@@ -373,7 +376,7 @@ class Day:
         self._bound.pop(pod.key, None)
         if pod.key in self.result.cluster.pods:
             self._store(pod.key, None)
-        await self._release()
+        await self._release(pod)
 
     async def _delete(self, owner: str) -> None:
         """Delete a workload with its pods."""
@@ -381,19 +384,14 @@ class Day:
             if pod.owner == owner:
                 await self._remove(pod)
 
-    async def _release(self) -> None:
-        """Remove entries of pods that are over, and wake the scheduler."""
-        await self._webhook.reclaimer.sweep()
+    async def _release(self, pod: AskingPod) -> None:
+        """Remove the entry of a pod that is over, and wake the scheduler.
+
+        A sweep of the leader would do it too, but gives up waiting where the machine is busy, and
+        then no two days were the same.
+        """
+        uid = made_uid("pod", (pod.owner, pod.number))
+        for node in sorted(self.result.cluster.nodes_with_entry(uid)):
+            await self._webhook.reclaimer.reclaim(node, uid)
         self._snapshot, self._freed = None, True
         self._time.after(1, self._schedule)
-
-
-def _response(body: bytes) -> Json:
-    response: Json = orjson.loads(body)["response"]
-    return response
-
-
-def _operations(response: Json) -> list[dict[str, Any]]:
-    patch = base64.b64decode(response.get("patch", ""))
-    operations: list[dict[str, Any]] = orjson.loads(patch) if patch else []
-    return operations

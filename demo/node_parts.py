@@ -66,13 +66,16 @@ class DemoNodes:
                 return str(pod["metadata"].get("annotations", {}).get(DECISION_KEY, ""))
         return ""
 
-    def start(self, node: str, entry: Entry) -> None:
-        """Hand the containers of *entry* their devices, and see their processes."""
+    def allocate(self, node: str, entry: Entry) -> None:
+        """Hand the containers of *entry* their devices."""
         records = self._records[node]
         for number, share in enumerate(_shares(entry)):
             edits = self._edits(node, share)
             records.write_allocation(f"{entry.uid}-{number}", share, edits)
-        records.write_started(self._observed(node, entry, {}))
+
+    async def see_started(self, node: str, entry: Entry) -> None:
+        """See the processes of the containers of *entry*."""
+        self._records[node].write_started(self._observed(node, entry, {}))
 
     def observe(self, node: str, entry: Entry, memory: int) -> None:
         """See each process of *entry* hold *memory* MiB; what that violates is recorded."""

@@ -1,5 +1,6 @@
 """Objects and reviews as an API server makes them of a workload of the story."""
 
+import base64
 import hashlib
 from collections.abc import Mapping
 from datetime import datetime
@@ -186,3 +187,16 @@ def config_map_object(name: str, text: str, at: str) -> Json:
         },
         "data": {"settings.yaml": text},
     }
+
+
+def response_of(body: bytes) -> Json:
+    """Return the response of a review that was answered."""
+    response: Json = orjson.loads(body)["response"]
+    return response
+
+
+def operations_of(response: Json) -> list[dict[str, Any]]:
+    """Return the JSON Patch of a *response*; none where nothing is to be changed."""
+    patch = base64.b64decode(response.get("patch", ""))
+    operations: list[dict[str, Any]] = orjson.loads(patch) if patch else []
+    return operations

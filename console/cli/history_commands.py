@@ -84,12 +84,14 @@ def _with_history(command: Callable[..., int]) -> Callable[..., int]:
             "--console-ca",
             "authorities",
             type=click.Path(exists=True, dir_okay=False),
+            envvar="VGPU_CONSOLE_CA",
             help="file with the authorities of the console's certificate, as PEM",
         ),
         click.option(
             "--console",
             "url",
             metavar="URL",
+            envvar="VGPU_CONSOLE",
             help="address of the console; by default a port-forward to its Service",
         ),
     ):

@@ -16,6 +16,11 @@ from console.store.store import StoreError
 
 CONNECT_SECONDS: Final = 10
 _STATEMENT_MS: Final = 60_000  # after which a statement is given up
+_SAMPLE: Final = 1000  # rows
+# Bytes of a row beside its body, with its entries in all indexes. A decision may have a second row,
+# of the request before its pod was known.
+_RECORD_OVERHEAD: Final = 260
+_DECISION_OVERHEAD: Final = 1500
 _WRITERS: Final = 0x76677075  # the advisory lock of whoever writes; the letters vgpu
 _INDEXED_BY: Final = re.compile(r" INDEXED BY [a-z_]+")
 _TYPES: Final = (("BLOB", "BYTEA"), ("INTEGER", "BIGINT"), (" WITHOUT ROWID", ""))
@@ -26,9 +31,13 @@ _HELP: Final = {
     "53300": "the server allows no more connections",
     "57014": "the server needed too long",
     "25006": "the server is read-only; name the primary",
-    "28P01": "the password is wrong",
-    "28000": "the server does not admit this user",
-    "3D000": "create the database first",
+}
+# A connection that fails has no code.
+_HELP_WITHOUT_CODE: Final = {
+    "does not exist": "create the database and its user first",
+    "authentication failed": "the password is wrong; PGPASSWORD or PGPASSFILE may hold it",
+    "no pg_hba.conf entry": "the server does not admit this user from here",
+    "connection refused": "no server listens there",
 }
 
 
@@ -44,8 +53,12 @@ class PostgresDatabase:
         self._readers_lock = threading.Lock()
         self._write_lock = threading.Lock()
         self._writer: psycopg.Connection[Row] | None = None
-        with self.writing() as transaction:
-            self._prepare(transaction)
+        try:
+            with self.writing() as transaction:
+                self._prepare(transaction)
+        except StoreError:
+            self.close()
+            raise
 
     @contextmanager
     def reading(self) -> Iterator["PostgresTransaction"]:
@@ -75,14 +88,26 @@ class PostgresDatabase:
                 yield PostgresTransaction(self._writer)
 
     def used_bytes(self) -> int:
-        """Return the size of the tables and their indexes."""
+        """Return about how much room the rows and their indexes need.
+
+        The size of tables is no measure: PostgreSQL keeps the room of removed rows for new ones. So
+        it is estimated from how many rows there are, and how large the latest of them are.
+        """
         with self.reading() as transaction:
-            [[size]] = transaction.rows(
-                "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class AS c"
-                " JOIN pg_namespace AS n ON n.oid = c.relnamespace"
-                " WHERE n.nspname = current_schema() AND c.relkind = 'r'"
-            )
-        return int(size)
+            sizes = [
+                transaction.rows(
+                    "SELECT (SELECT value FROM counter WHERE name = ?),"
+                    " (SELECT coalesce(avg(length(body)), 0)::bigint FROM"
+                    f" (SELECT body FROM {table} ORDER BY {key} DESC LIMIT ?) AS latest)",
+                    (f"{table}s", _SAMPLE),
+                )[0]
+                for table, key in (("record", "seq"), ("decision", "id"))
+            ]
+        (records, record_body), (decisions, decision_body) = sizes
+        return int(
+            records * (record_body + _RECORD_OVERHEAD)
+            + decisions * (decision_body + _DECISION_OVERHEAD)
+        )
 
     def give_back(self) -> None:
         """Do nothing: autovacuum lets new rows use the room of removed ones."""
@@ -131,8 +156,9 @@ class PostgresDatabase:
             yield
         except psycopg.Error as error:
             code = error.sqlstate or ""
-            help_text = _HELP.get(code) or _HELP.get(code[:2], "")
             reason = " ".join(str(error).split()) or type(error).__name__
+            hints = (text for words, text in _HELP_WITHOUT_CODE.items() if words in reason.lower())
+            help_text = _HELP.get(code, "") if code else next(hints, "")
             text = f"{self._name}: {reason}" + (f" ({code})" if code else "")
             raise StoreError(f"{text}; {help_text}" if help_text else text) from error
 

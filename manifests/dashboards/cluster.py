@@ -315,7 +315,9 @@ TROUBLE: Final = PanelRow(
             title="Certificate of the webhook",
             question="How long is the serving certificate valid?",
             kind=PanelKind.STAT,
-            series=one("min(vgpu_certificate_not_after_timestamp_seconds) - time()"),
+            series=one(
+                'min(vgpu_certificate_not_after_timestamp_seconds{job!="vgpu-console"}) - time()'
+            ),
             unit=Unit.SECONDS,
         ),
         Panel(

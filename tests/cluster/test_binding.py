@@ -10,7 +10,16 @@ from pathlib import Path
 import orjson
 import pytest
 
+from allocator.audit.record import (
+    AdmissionRecord,
+    AnyRecord,
+    BindRecord,
+    SettingsRecord,
+    SnapshotRecord,
+)
 from allocator.ledger.schema import spec_of, status_of
+from console.replay.outcome import SameDecision
+from console.replay.replay import replay_admission, replay_bind
 from tests.builders.bindings import answered, binding, review
 from tests.builders.gpunodes import entry
 from tests.builders.model import T4, nodes_of, soft_grant
@@ -18,6 +27,7 @@ from tests.builders.pods import GPU_MEM, MODE, NUMBER, container, pod
 from tests.cluster.api import ApiError, Json, wait_for
 from tests.cluster.binds import bind, denied, emptied, make, promised, two_boards, write
 from tests.cluster.installation import GPU_NODES, PODS, SETTINGS, Installation
+from tests.harness.records import strict_record
 
 OURS = "vgpu-admission.io/"
 IDS = "volcano.sh/vgpu-ids-new"
@@ -326,3 +336,33 @@ def test_a_promise_to_a_pod_that_was_never_bound_ages(site: Installation, team: 
 
     assert wait_for(lambda: len(promised(site, "soft")) == 1)
     assert promised(site, "soft")[0].pod == "young"
+
+
+def test_what_was_recorded_can_be_decided_again(site: Installation, team: str) -> None:
+    """By the records alone, as a store would have them: the same modes, on the same GPUs."""
+    for name, mode, node in (("a", "hami-core", "soft"), ("b", "mig", "cut")):
+        make(site, team, name, mode=mode)
+        bind(site, team, name, node=node)
+
+    def recorded() -> list[AnyRecord]:
+        lines = [line for replica in site.replicas for line in replica.lines() if "kind" in line]
+        return [strict_record(orjson.dumps(line)) for line in lines]
+
+    def binds() -> list[BindRecord]:
+        return [one for one in recorded() if type(one) is BindRecord and one.namespace == team]
+
+    wait_for(lambda: binds()[1:])
+    records = recorded()
+    contents = {one.content_digest: one for one in records if isinstance(one, SnapshotRecord)}
+    settings = {one.content_digest: one for one in records if isinstance(one, SettingsRecord)}
+    replays = [
+        replay_bind(one, settings[one.settings], contents[one.snapshot], version=one.version)
+        for one in binds()
+    ] + [
+        replay_admission(one, settings[one.settings], contents[one.snapshot], version=one.version)
+        for one in records
+        if isinstance(one, AdmissionRecord) and one.namespace == team and one.asked
+    ]
+
+    assert len(replays) == 4
+    assert [one for one in replays if not isinstance(one, SameDecision)] == []

@@ -14,7 +14,7 @@ import yaml
 from allocator.model.request import Mode
 from tests.builders.model import A30, T4, nodes_of
 from tests.builders.pods import MEMORY, NUMBER, container, pod
-from tests.cluster.api import Json
+from tests.cluster.api import Json, wait_for
 from tests.cluster.binds import bind, make
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.installation import Installation, installation
@@ -374,6 +374,24 @@ def test_kubectl_completes_our_commands(programs: Mapping[str, Path], tmp_path: 
         )
         return [line.partition("\t")[0] for line in done.stdout.splitlines()]
 
-    assert completed("") == ["get", "layout", "why", "fit", "export", ":4"]
+    asked = ["get", "layout", "why", "fit", "decisions", "records", "who", "top", "export"]
+    assert completed("") == [*asked, ":4"]
     assert completed("get", "p") == ["pods", ":4"]
     assert completed("fit", "-f", "") == [":0"]
+
+
+def test_the_lease_holder_measures_what_fits_and_who_waits(site: Installation, team: str) -> None:
+    """The same figures as those of the lists, for whoever is paged by them."""
+    figures = (
+        'vgpu_cluster_largest_fit_bytes{mode="mig"',
+        'vgpu_cluster_largest_fit_bytes{mode="hami-core"',
+        "vgpu_cluster_stranded_memory_bytes ",
+        f'vgpu_waiting_pods{{namespace="{team}",reason=',
+        f'vgpu_waiting_oldest_seconds{{namespace="{team}",reason=',
+    )
+
+    def exported() -> bool:
+        text = site.first.get("/metrics")[1]
+        return all(figure in text for figure in figures)
+
+    wait_for(exported, within=90)

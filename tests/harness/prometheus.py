@@ -17,15 +17,11 @@ from typing import Any, Final
 
 import yaml
 
-from tests.cluster.controlplane.build import to_stderr
-from tests.cluster.controlplane.toolchain import BuildError
-from tests.cluster.gate import is_gate, missing
+from tests.cluster.gate import missing
 from tests.cluster.ports import free_port
-from tests.install.image import install
 
 PACKAGE: Final = "prometheus"  # of Debian, which has both programs
 PROGRAMS: Final = ("prometheus", "promtool")
-ATTEMPTS: Final = 20  # to install it, while another test installs something
 READY_WITHIN: Final = 60.0  # seconds
 
 Labels = Mapping[str, str]
@@ -67,21 +63,9 @@ class Prometheus:
 
 
 def require_prometheus() -> None:
-    """Install Prometheus where the suite is the gate and lacks it; skip elsewhere."""
-    if all(map(shutil.which, PROGRAMS)):
-        return
-    if not is_gate():
+    """Skip where this machine lacks Prometheus; where the suite is the gate, fail."""
+    if not all(map(shutil.which, PROGRAMS)):
         missing(f"no Prometheus: apt-get install -y {PACKAGE}")
-    for attempt in range(ATTEMPTS):
-        try:
-            install([PACKAGE], to_stderr)
-        except BuildError as error:
-            # Other tests of the same run install packages too, and apt has one lock.
-            if "lock" not in str(error) or attempt == ATTEMPTS - 1:
-                missing(f"no Prometheus: {error}")
-            time.sleep(15)
-        else:
-            return
 
 
 @contextlib.contextmanager

@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from http import HTTPStatus
 from itertools import groupby
 from pathlib import Path
 from typing import assert_never
 
 import msgspec
 import pytest
+from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 
 from agent.doctor.checks import DRIVER_FLOOR, SEVERAL_INSTANCES, TOOLKIT_FLOOR
@@ -114,6 +116,18 @@ def control_plane_metrics() -> str:
     instruments.synced.labels("").set(0)
     instruments.leader.set_capacity(FreeCapacity(largest={(Mode.MIG, ""): MiB(0)}, stranded=MiB(0)))
     instruments.leader.set_waiting({("", ""): WaitingFigure(0, 0.0)})
+    return metrics_table(instruments.registry)
+
+
+def console_metrics() -> str:
+    instruments = ConsoleMetrics(version="")
+    instruments.count_batch(HTTPStatus.OK)
+    instruments.observe_request(200, 0)
+    instruments.set_watches({"": 0})
+    return metrics_table(instruments.registry)
+
+
+def metrics_table(registry: CollectorRegistry) -> str:
     rows = (
         [
             f"`{family.name}_total`" if family.type == "counter" else f"`{family.name}`",
@@ -121,7 +135,7 @@ def control_plane_metrics() -> str:
             ", ".join(label_cells(family)),
             family.documentation,
         ]
-        for family in sorted(instruments.registry.collect(), key=lambda family: family.name)
+        for family in sorted(registry.collect(), key=lambda family: family.name)
     )
     return table(["name", "type", "labels", "what"], rows)
 
@@ -167,6 +181,9 @@ def meaning(xid: Xid) -> tuple[str, str, str]:
             id="control-plane-metrics",
         ),
         pytest.param(
+            "observability.md", "console metrics", console_metrics(), id="console-metrics"
+        ),
+        pytest.param(
             "observability.md", "volcano metrics", volcano_metrics(), id="volcano-metrics"
         ),
     ],
@@ -190,9 +207,8 @@ def test_every_metric_on_a_page_exists() -> None:
     ours = {family.name for family in (*OURS, *OLD, *FAMILIES)}
     agents = AgentMetrics(version="", snapshot=lambda: None, hung=lambda: 0.0, old=lambda: True)
     exposed = re.findall(r"(?m)^# TYPE (\w+)", agents.exposition()[1].decode())
-    control_plane = re.findall(r"(?m)^\| `(\w+)` \|", control_plane_metrics())
-    console = re.findall(r"(?m)^# TYPE (\w+)", ConsoleMetrics(version="").text()[1].decode())
-    known = {*ours, *exposed, *control_plane, *console}
+    tables = control_plane_metrics() + console_metrics()
+    known = {*ours, *exposed, *re.findall(r"(?m)^\| `(\w+)` \|", tables)}
 
     named = {
         (page.name, re.sub("_(bucket|sum|count)$", "", name))

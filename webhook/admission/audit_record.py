@@ -16,7 +16,7 @@ from allocator.model.request import ContainerRequest, Stage
 from allocator.model.untrusted import LONGEST_NAME, all_shown, escaped, inert, is_plain
 from allocator.model.value import Value
 from allocator.replay.decision_fields import LONGEST_TEXT, mode_fields, refusal_fields
-from allocator.replay.request_codec import encode_request
+from allocator.replay.request_fields import encode_request
 from webhook.admission.messages import word
 from webhook.admission.outcome import GpusHidden, Outcome, Refused, Rewritten, Untouched
 from webhook.review.admission_review import Request
@@ -27,12 +27,13 @@ from webhook.review.json_patch import (
     joined_arrays,
     pointer_token,
 )
-from webhook.review.pod_schema import Metadata, OwnerReference
+from webhook.review.pod_schema import Metadata
 
 _MOST_CHANGES = 50
 _LARGEST_CHANGES = 8 * 1024  # bytes, beyond which only the first are recorded
 _DELETE = b"\x7f"  # the only ASCII character that JSON leaves and nobody sees
 _MOST_OWNERS = 4
+_FIRST_OWNER = 7  # its place among the texts of a record
 _MOST_GROUPS = 16
 _MOST_WARNINGS = 16
 _MOST_CONTAINERS = 64
@@ -152,7 +153,7 @@ def _beginning(request: Request, outcome: Outcome, context: DecisionContext) -> 
     stamp = context.stamp
     metadata = request.object.metadata if request.object is not None else _NOBODY
     user, owners = request.user_info, metadata.owner_references or ()
-    names = (
+    texts = [
         request.uid,
         request.operation,
         request.namespace,
@@ -160,9 +161,12 @@ def _beginning(request: Request, outcome: Outcome, context: DecisionContext) -> 
         metadata.generate_name or "",
         metadata.uid or "",
         user.username,
-    )
-    groups = (user.groups or ())[:_MOST_GROUPS]
-    review, operation, namespace, name, generated, uid, username = all_shown(names, LONGEST_NAME)
+    ]
+    for owner in owners[:_MOST_OWNERS]:
+        texts += (owner.kind, owner.name, owner.uid)
+    last = len(texts)
+    texts += (user.groups or ())[:_MOST_GROUPS]
+    shown = all_shown(texts, LONGEST_NAME)  # of all at once: nearly always they stay as they are
     return {
         "kind": "admission",
         "id": stamp.id,
@@ -174,22 +178,20 @@ def _beginning(request: Request, outcome: Outcome, context: DecisionContext) -> 
         "caller": stamp.caller,
         "step": context.step,
         "outcome": word(outcome),
-        "review": review,
-        "operation": operation,
-        "namespace": namespace,
-        "pod": name,
-        "generate_name": generated,
-        "pod_uid": uid,
-        "owners": [_owner(owner) for owner in owners[:_MOST_OWNERS]],
-        "user": username,
-        "groups": all_shown(groups, LONGEST_NAME),
+        "review": shown[0],
+        "operation": shown[1],
+        "namespace": shown[2],
+        "pod": shown[3],
+        "generate_name": shown[4],
+        "pod_uid": shown[5],
+        "owners": [
+            {"kind": shown[at], "name": shown[at + 1], "uid": shown[at + 2]}
+            for at in range(_FIRST_OWNER, last, 3)
+        ],
+        "user": shown[6],
+        "groups": shown[last:],
         "duration_seconds": context.seconds,
     }
-
-
-def _owner(owner: OwnerReference) -> dict[str, str]:
-    kind, name, uid = all_shown((owner.kind, owner.name, owner.uid), LONGEST_NAME)
-    return {"kind": kind, "name": name, "uid": uid}
 
 
 def _reasons(outcome: Outcome) -> Mapping[str, Any]:

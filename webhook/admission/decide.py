@@ -12,7 +12,7 @@ from allocator.model.decision import Finding, Findings, ModeChoice, Reason, find
 from allocator.model.request import PodRequest
 from allocator.model.value import Value
 from allocator.placement.mode import choose_mode, nominal_size_warnings
-from allocator.replay.request_codec import RecordedRequest
+from allocator.replay.recorded_request import RecordedRequest
 from allocator.request.admitted import Asked, earlier_pass, named_mode, without_chosen_mode
 from allocator.request.annotation_keys import read_keys, unread_key_warnings
 from allocator.request.containers import unserved_findings

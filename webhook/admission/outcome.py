@@ -3,7 +3,7 @@
 from allocator.model.decision import Findings, ModeChoice
 from allocator.model.request import PodRequest
 from allocator.model.value import Value
-from allocator.replay.request_codec import RecordedRequest
+from allocator.replay.recorded_request import RecordedRequest
 from allocator.request.admitted import Asked
 from webhook.review.json_patch import Intent
 

@@ -15,10 +15,11 @@ from allocator.model.allocation import Entry
 from allocator.model.untrusted import LONGEST_NAME, all_shown, escaped, inert
 from allocator.replay.decision_fields import LONGEST_TEXT, given_fields, released_fields
 from allocator.replay.node_codec import demand_fields, live_rows, taken_positions, taken_rows
-from allocator.replay.request_codec import RecordedRequest, encode_request
+from allocator.replay.recorded_request import RecordedRequest
+from allocator.replay.request_fields import encode_request
 from webhook.binding.batch import Outcome
 from webhook.binding.binding_annotations import Commit
-from webhook.binding.decide import Denied, ServedUpstream
+from webhook.binding.decide import BindInputs, Denied, ServedUpstream
 from webhook.review.admission_review import Refusal
 from webhook.review.binding_schema import BindingReview, LivePod
 
@@ -26,7 +27,7 @@ _MOST_GROUPS = 16
 _MOST_WISHED = 64
 
 
-def _no_digest(_: Commit) -> str:
+def _no_digest(_: BindInputs) -> str:
     return ""
 
 
@@ -39,12 +40,12 @@ class BindRecords:
     """Makes the records of binds.
 
     ``settings_digest`` returns the digest of the settings in force, and ``snapshot_digest`` that
-    of the boards and GPUs that a commit was decided on, which are recorded once.
+    of the boards and GPUs that was decided on, which are recorded once.
     """
 
     source: RecordSource = UNNAMED
     settings_digest: Callable[[], str] = _no_settings
-    snapshot_digest: Callable[[Commit], str] = _no_digest
+    snapshot_digest: Callable[[BindInputs], str] = _no_digest
 
     def record(
         self,
@@ -96,15 +97,36 @@ class BindRecords:
     def _result(self, outcome: Outcome) -> Mapping[str, Any]:
         match outcome:
             case Commit():
-                return {**_promise(outcome), "snapshot": self.snapshot_digest(outcome)}
-            case Denied(refusal=refusal, reason=reason):
-                return {**_refusal_fields(refusal), "reason": str(reason)}
+                return {**_promise(outcome), **self._inputs(outcome.inputs)}
+            case Denied(refusal=refusal, reason=reason, inputs=inputs):
+                about = {} if inputs is None else self._inputs(inputs)
+                return {**_refusal_fields(refusal), "reason": str(reason), **about}
             case Refusal():
                 return _refusal_fields(outcome)
             case ServedUpstream():
                 return {"outcome": "elsewhere"}
             case _:
                 assert_never(outcome)
+
+    def _inputs(self, inputs: BindInputs) -> dict[str, Any]:
+        """Return what an answer rests on, as replay needs it."""
+        claim, node = inputs.claim, inputs.node
+        recorded = RecordedRequest(
+            request=claim.request, namespace=inputs.namespace, final=claim.mode
+        )
+        return {
+            "snapshot": self.snapshot_digest(inputs),
+            "wished": all_shown(claim.gpus[:_MOST_WISHED]),
+            "ledger": inputs.version,
+            "taken": taken_rows(node),
+            "taken_positions": taken_positions(node),
+            "live": live_rows(node),
+            "asked": encode_request(recorded),
+            "demand": demand_fields(inputs.demand, node),
+            "hard_policy": escaped(claim.hard_policy),
+            "positions": list(map(all_shown, claim.positions[:_MOST_WISHED])),
+            "earlier": inputs.earlier,
+        }
 
 
 UNNAMED_RECORDS: Final = BindRecords()
@@ -127,29 +149,18 @@ def _refusal_fields(refusal: Refusal) -> dict[str, Any]:
 
 
 def _promise(commit: Commit) -> dict[str, Any]:
-    claim = commit.bind.wanted
-    recorded = RecordedRequest(request=claim.request, namespace=commit.namespace, final=claim.mode)
     return {
         "outcome": "promised",
         "mode": str(commit.assignment.mode),
         "mode_source": str(commit.bind.source),
-        "wished": all_shown(claim.gpus[:_MOST_WISHED]),
         "containers": given_fields(commit.entry.containers),
         "weights": _weights(commit),
-        "ledger": commit.version,
-        "taken": taken_rows(commit.node),
-        "taken_positions": taken_positions(commit.node),
-        "live": live_rows(commit.node),
-        "asked": encode_request(recorded),
-        "demand": demand_fields(commit.demand, commit.node),
-        "hard_policy": escaped(claim.hard_policy),
-        "positions": list(map(all_shown, claim.positions[:_MOST_WISHED])),
-        "earlier": commit.earlier,
     }
 
 
 def _weights(commit: Commit) -> Mapping[str, Mapping[str, int]]:
     """Return by which weights MIG places were chosen, for each board that something was put on."""
+    inputs = commit.inputs
     given = {grant.gpu for held in commit.assignment.containers for grant in held.grants}
-    boards = {gpu.board for gpu in commit.node.gpus if gpu.uuid in given and gpu.board}
-    return {board.name: dict(slot_policy(board, commit.demand).weights) for board in boards}
+    boards = {gpu.board for gpu in inputs.node.gpus if gpu.uuid in given and gpu.board}
+    return {board.name: dict(slot_policy(board, inputs.demand).weights) for board in boards}

@@ -9,7 +9,7 @@ from typing import assert_never
 
 from allocator.ledger.assign import NoFit, assign
 from allocator.ledger.commit import is_full, readback_problems, with_entry
-from allocator.ledger.ledger import Ledger, node_for
+from allocator.ledger.ledger import Ledger
 from allocator.ledger.schema import MOST_ENTRIES
 from allocator.model.allocation import Assignment, Entry
 from allocator.model.decision import Reason
@@ -20,6 +20,7 @@ from webhook.binding.decide import (
     BindRequest,
     Denied,
     ServedUpstream,
+    bind_inputs,
     conflict,
     entry_of,
     forbidden,
@@ -39,7 +40,9 @@ def decide_batch(
         demand = context.snapshot.demand
         assigned = assign(ledger, bind.wanted, policy=context.policy, demand=demand)
         if isinstance(assigned, NoFit):
-            results.append(no_fit_denial(bind, assigned, ledger))
+            # Of a closed node nothing but that it is closed decided.
+            inputs = None if ledger.closed else bind_inputs(bind, context, ledger)
+            results.append(no_fit_denial(bind, assigned, ledger, inputs=inputs))
             continue
         entry = entry_of(bind, assigned, now)
         if (why := _unwritable_denial(ledger, entry)) is not None:
@@ -76,14 +79,8 @@ def _promise(
         bind=bind,
         assignment=assignment,
         entry=entry,
-        node=node_for(ledger, entry.uid),
-        version=f"{ledger.uid}/{ledger.generation}",
+        inputs=bind_inputs(bind, context, ledger),
         served_by=context.settings.node_agent,
-        vocabularies=context.vocabularies,
-        demand=context.snapshot.demand,
-        geometries=context.geometries,
-        namespace=context.namespace,
-        earlier=bool(bind.wanted.in_use) or ledger.entry(entry.uid) is not None,
     )
 
 

@@ -21,19 +21,15 @@ from allocator.catalog.keys import (
     SERVED_BY_KEY,
 )
 from allocator.catalog.vocabularies import OWN, VOLCANO, Vocabulary
-from allocator.config.namespace_policy import ANY_MODE, NamespacePolicy
 from allocator.config.settings import NodeAgent
 from allocator.ledger.commit import wire_of
-from allocator.mig.geometry import Geometries
 from allocator.model.allocation import Assignment, Entry, Grant
-from allocator.model.demand import NOTHING_LEARNED, Demand
-from allocator.model.gpu import Node
 from allocator.model.request import Mode
 from allocator.model.units import NO_MEMORY
 from allocator.volcano.device_list import LIST_ANNOTATION, ListedDevice, encode_list
 from webhook.admission.containers import container_refs
 from webhook.admission.rewrite import keys_of
-from webhook.binding.decide import BindRequest
+from webhook.binding.decide import BindInputs, BindRequest
 from webhook.review.binding_schema import Binding
 from webhook.review.json_patch import Intent, Operation
 from webhook.review.json_patch import operations as annotating
@@ -50,14 +46,8 @@ class Commit:
     bind: BindRequest
     assignment: Assignment  # what the pod got
     entry: Entry  # the same, as the ledger records it
-    node: Node  # as it was decided on, without the pod
-    version: str  # of the ledger that it was decided on: "<uid>/<generation>"
+    inputs: BindInputs  # what was decided on
     served_by: NodeAgent  # whose agent or plugin serves the node
-    vocabularies: Sequence[Vocabulary]
-    demand: Demand = NOTHING_LEARNED  # as learned until then
-    geometries: Geometries | None = None
-    namespace: NamespacePolicy = ANY_MODE
-    earlier: bool = False  # an earlier entry, or what its containers use, decided
 
 
 def strip_reserved(binding: Binding, vocabularies: Iterable[Vocabulary]) -> list[Operation]:
@@ -86,7 +76,7 @@ def committed_patch(commit: Commit, now: datetime) -> list[Operation]:
     binding = commit.bind.bound.binding
     intent = Intent(
         annotations=annotations(commit, now),
-        annotations_removed=_reserved_keys(binding, commit.vocabularies),
+        annotations_removed=_reserved_keys(binding, commit.inputs.vocabularies),
     )
     uid = {"op": "add", "path": "/metadata/uid", "value": commit.entry.uid}
     return [uid, *annotating(_as_pod(binding), intent)]
@@ -146,8 +136,10 @@ def _volcano(commit: Commit, now: datetime) -> dict[str, str]:
 
 def _devices(commit: Commit) -> str:
     """List the devices of each container of the spec; memory is what was asked for, also in MIG."""
-    factor = next((v.memory_factor for v in commit.vocabularies if v.name == VOLCANO.name), 1)
-    totals = {gpu.uuid: gpu.memory for gpu in commit.node.gpus}
+    factor = next(
+        (v.memory_factor for v in commit.inputs.vocabularies if v.name == VOLCANO.name), 1
+    )
+    totals = {gpu.uuid: gpu.memory for gpu in commit.inputs.node.gpus}
     container_requests = {
         container_request.name: container_request
         for container_request in commit.bind.wanted.request.containers
@@ -200,7 +192,7 @@ def _container_annotations(commit: Commit) -> Iterator[tuple[str, str]]:
 def _gpu_figures(commit: Commit, grants: Sequence[Grant]) -> tuple[str, str]:
     """Return the indices of the GPUs of *grants*, and the units of memory that the least has."""
     held = {grant.gpu for grant in grants}
-    gpus = [gpu for gpu in commit.node.gpus if gpu.uuid in held]
+    gpus = [gpu for gpu in commit.inputs.node.gpus if gpu.uuid in held]
     least = min((gpu.memory for gpu in gpus), default=NO_MEMORY)
     return ",".join(str(gpu.index) for gpu in gpus), str(commit.bind.vocabulary.units(least))
 

@@ -6,16 +6,19 @@ the hook denies these itself, before it commits an entry that nobody would use
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
 from allocator.catalog.vocabularies import Vocabulary
-from allocator.config.namespace_policy import isolation_finding
+from allocator.config.namespace_policy import NamespacePolicy, isolation_finding
 from allocator.ledger.assign import NoFit, PodClaim
-from allocator.ledger.ledger import Ledger
+from allocator.ledger.ledger import Ledger, node_for
+from allocator.mig.geometry import Geometries
 from allocator.model.allocation import Assignment, Entry
 from allocator.model.decision import Finding, Findings, ModeSource, Reason
+from allocator.model.demand import Demand
+from allocator.model.gpu import Node
 from allocator.model.request import PodRequest
 from allocator.model.untrusted import quote
 from allocator.request.admitted import admitted_request
@@ -44,12 +47,27 @@ class ServedUpstream:
     """Another device plugin serves the node, so it has no GPUNode."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BindInputs:
+    """What an answer about room on a node rests on, besides the settings."""
+
+    claim: PodClaim
+    node: Node  # as it was decided on, without the pod
+    version: str  # of the ledger that it was decided on: "<uid>/<generation>"
+    vocabularies: Sequence[Vocabulary]
+    demand: Demand  # as learned until then
+    geometries: Geometries | None
+    namespace: NamespacePolicy
+    earlier: bool  # an earlier entry of the pod, or its running containers, decided
+
+
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """A refusal with its ``reason`` code."""
+    """A refusal with its ``reason`` code, and what it rests on where it is about room."""
 
     refusal: Refusal
     reason: Reason
+    inputs: BindInputs | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +184,24 @@ def pending_refusal(node: str) -> Refusal:
     )
 
 
-def no_fit_denial(bind: BindRequest, no_fit: NoFit, ledger: Ledger) -> Denied:
+def bind_inputs(bind: BindRequest, context: AdmissionContext, ledger: Ledger) -> BindInputs:
+    """Return what the answer to *bind* on *ledger* rests on."""
+    uid = bind.wanted.uid
+    return BindInputs(
+        claim=bind.wanted,
+        node=node_for(ledger, uid),
+        version=f"{ledger.uid}/{ledger.generation}",
+        vocabularies=context.vocabularies,
+        demand=context.snapshot.demand,
+        geometries=context.geometries,
+        namespace=context.namespace,
+        earlier=bool(bind.wanted.in_use) or ledger.entry(uid) is not None,
+    )
+
+
+def no_fit_denial(
+    bind: BindRequest, no_fit: NoFit, ledger: Ledger, *, inputs: BindInputs | None = None
+) -> Denied:
     """Say why the node of *ledger* has nothing for the pod: what ``FailedScheduling`` shows.
 
     Its user may not see pods of other namespaces, so those that came past us are only counted.
@@ -175,7 +210,8 @@ def no_fit_denial(bind: BindRequest, no_fit: NoFit, ledger: Ledger) -> Denied:
     if number := len(ledger.strangers):
         pods = "1 pod uses" if number == 1 else f"{number} pods use"
         text += f"; {pods} GPUs there without an entry: kubectl vgpu why names them"
-    return Denied(conflict(text) if no_fit.later else forbidden(text), no_fit.finding.reason)
+    refusal = conflict(text) if no_fit.later else forbidden(text)
+    return Denied(refusal, no_fit.finding.reason, inputs)
 
 
 def entry_of(bind: BindRequest, assignment: Assignment, since: datetime) -> Entry:

@@ -10,7 +10,7 @@ from allocator.audit.record_writer import DeferRecord, RecordSink, RecordWriter,
 from allocator.replay.snapshot_records import SnapshotRecords
 from webhook.admission.context import AdmissionContext
 from webhook.binding.audit_record import BindRecords
-from webhook.binding.binding_annotations import Commit
+from webhook.binding.decide import BindInputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,9 +27,9 @@ class AuditTrail:
         """Return the digest of the kinds of GPU that admission decides on."""
         return self.snapshots.fleet(context.snapshot, context.vocabularies)
 
-    def node_digest(self, commit: Commit) -> str:
-        """Return the digest of the boards and GPUs that *commit* was decided on."""
-        return self.snapshots.node(commit.node, commit.vocabularies, commit.geometries)
+    def node_digest(self, inputs: BindInputs) -> str:
+        """Return the digest of the boards and GPUs in *inputs*."""
+        return self.snapshots.node(inputs.node, inputs.vocabularies, inputs.geometries)
 
     def bind_records(
         self, settings_digest: Callable[[], str], caller: Callable[[], tuple[str, ...]]

@@ -229,7 +229,7 @@ def _waiting_metrics(figures: WaitingFigures) -> Iterator[GaugeMetricFamily]:
     reasons = set(sorted({reason for _, reason in figures})[:_MOST_REASONS])  # of a scheduler
     summed: dict[tuple[str, str], tuple[int, float]] = {}
     for (space, reason), figure in figures.items():
-        word = escaped(reason) if reason in reasons else "other"
+        word = (escaped(reason) or "unknown") if reason in reasons else "other"
         key = space if space in spaces else "other", word
         pods, oldest = summed.get(key, (0, 0.0))
         summed[key] = pods + figure.pods, max(oldest, figure.oldest_seconds)

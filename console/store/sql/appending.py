@@ -189,7 +189,9 @@ class Appending:
             for one in reversed(new)  # the earliest stays
             if isinstance(one.record, WorkloadRecord) and one.record.object.uid
         }
-        writer.find_requesters_again(changed)
+        if changed:
+            known = {row.number for row in rows.values()}
+            writer.find_requesters_again(changed, known=known)
         return rows
 
     def _insert(self, new: Sequence[NewRecord], rows: dict[SubjectKey, StateRow]) -> None:

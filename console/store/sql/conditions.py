@@ -33,6 +33,8 @@ class Conditions:
     values: list[Any] = field(default_factory=list)
     equal: dict[str, int] = field(default_factory=dict)  # columns with the number of a text
     texts: dict[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)  # by column
+    namespaces: list[int] = field(default_factory=list)  # to which the scope keeps
+    index: str = ""
     impossible: bool = False
 
     def add(self, sql: str, *values: object) -> None:
@@ -163,6 +165,8 @@ def _scope_of_records(
             found.add(f"ns > 0 AND kind NOT IN ({kinds})", *CLUSTER_KINDS)
         return
     numbers = namespace_numbers(transaction, terms, scope)
+    if not scope.cluster:
+        found.namespaces = numbers
     if scope.cluster:
         within = f"ns IN ({marks(len(numbers))}) OR " if numbers else ""
         found.add(f"({within}ns = 0 OR kind IN ({kinds}))", *numbers, *CLUSTER_KINDS)

@@ -11,9 +11,10 @@ from console.records.query import LARGEST_PAGE, DecisionFilter, PageRequest, Sco
 from console.records.rows import DecisionRow, RowPage
 from console.records.state import DecisionState, Subject
 from console.store.cursor import opened_cursor, sealed_cursor
-from console.store.sql.conditions import Conditions, decision_conditions
+from console.store.sql.conditions import Conditions, decision_conditions, moment
 from console.store.sql.database import Row, Transaction, marks
 from console.store.sql.decision_rows import state_of
+from console.store.sql.tally import TALLIED, is_tallied, tallied
 from console.store.sql.terms import Terms
 
 _CURSOR: Final = "decisions"
@@ -25,7 +26,7 @@ _FACETS: Final = {
     "requester": "requester",
 }  # fmt: skip
 # Columns that have an index of their own, the most telling ones first.
-_INDEXED: Final = ("node", "requester", "reason", "ns", "state", "mode", "verdict")
+_INDEXED: Final = ("node", "requester", "reason", "state", "ns", "mode", "verdict")
 
 
 class DecisionReader:
@@ -168,10 +169,30 @@ class DecisionReader:
         found = decision_conditions(self._transaction, self._terms, scope=scope, query=others)
         if found.impossible:
             return {}
+        if column in TALLIED and is_tallied(others):
+            counts = self._tallied(scope, others, column)
+        else:
+            index = self._index(found)
+            if column == "requester" and index.endswith("_last") and not others.since:
+                index = "INDEXED BY decision_requester"  # has them in order
+            counts = self._counted(found, index, column)
+        texts = self._terms.texts(self._transaction, counts)
+        most = sorted(counts.items(), key=lambda pair: (-pair[1], texts[pair[0]]))
+        return {texts[number]: count for number, count in most[:_MOST_FACETS]}
+
+    def _counted(self, found: Conditions, index: str, column: str) -> Counter[int]:
+        """Count rows one by one."""
         sql = (
-            f"SELECT {column}, count(*) FROM decision {self._index(found)} WHERE {found.where}"
-            f" AND {column} > 0 GROUP BY {column} ORDER BY 2 DESC, 1 LIMIT ?"
+            f"SELECT {column}, count(*) FROM decision {index} WHERE {found.where}"
+            f" AND {column} > 0 GROUP BY {column}"
         )
-        rows = self._transaction.rows(sql, (*found.values, _MOST_FACETS))
-        texts = self._terms.texts(self._transaction, [number for number, _ in rows])
-        return dict(Counter({texts[number]: int(count) for number, count in rows}).most_common())
+        return Counter(dict(self._transaction.rows(sql, found.values)))
+
+    def _tallied(self, scope: Scope, query: DecisionFilter, column: str) -> Counter[int]:
+        whole = replace(query, since="", until="")
+        found = decision_conditions(self._transaction, self._terms, scope=scope, query=whole)
+        period = (
+            moment("since", query.since) if query.since else None,
+            moment("until", query.until) if query.until else None,
+        )
+        return tallied(self._transaction, found, column=column, period=period)

@@ -1,6 +1,6 @@
 """Rows of decisions: read as states, written back with what lists are filtered by."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,7 +22,8 @@ from console.records.requester import DEEPEST, Requester, WorkloadVersion, reque
 from console.records.state import DecisionState, Subject
 from console.store.packing import BadBodyError, packed, unpacked
 from console.store.sql.database import Row, Transaction, Values, marks
-from console.store.sql.terms import Terms, count, next_numbers
+from console.store.sql.tally import Tally
+from console.store.sql.terms import Terms, next_numbers
 from console.store.store import StoreError
 
 _CHUNK: Final = 400
@@ -53,13 +54,10 @@ _COLUMNS: Final = (
     "owner_uid",
     "body",
 )
-_UPSERT: Final = (
-    f"INSERT INTO decision ({', '.join(_COLUMNS)}) VALUES ({marks(len(_COLUMNS))})"
-    " ON CONFLICT (id) DO UPDATE SET "
-    + ", ".join(
-        f"{column} = excluded.{column}" for column in _COLUMNS if column not in {"id", "key"}
-    )
-)
+_INSERT: Final = f"INSERT INTO decision ({', '.join(_COLUMNS)}) VALUES ({marks(len(_COLUMNS))})"
+COLUMNS: Final = ", ".join(_COLUMNS)
+_SELECT: Final = f"SELECT {', '.join(_COLUMNS)} FROM decision"
+_KEY, _ACTIVE, _BODY = (_COLUMNS.index(name) for name in ("key", "active", "body"))
 _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final = msgspec.json.Decoder(DecisionState)
 
@@ -71,7 +69,7 @@ class StateRow:
     key: bytes
     number: int
     state: DecisionState
-    was_listed: bool = False
+    columns: Row | None = None  # as the database has them
 
 
 def state_of(key: bytes, active: int, body: bytes) -> DecisionState:
@@ -111,9 +109,8 @@ class DecisionWriter:
         wanted, found = list(by_bytes), dict[SubjectKey, StateRow]()
         for start in range(0, len(wanted), _CHUNK):
             part = wanted[start : start + _CHUNK]
-            sql = f"SELECT key, id, active, body FROM decision WHERE key IN ({marks(len(part))})"
-            for row in self._transaction.rows(sql, part):
-                found[by_bytes[bytes(row[0])]] = _row(row)
+            for row in self._transaction.rows(f"{_SELECT} WHERE key IN ({marks(len(part))})", part):
+                found[by_bytes[bytes(row[_KEY])]] = _row(row)
         new = [(raw, key) for raw, key in by_bytes.items() if key not in found]
         if new:
             first = next_numbers(self._transaction, "decision", len(new))
@@ -130,49 +127,68 @@ class DecisionWriter:
             texts.update(_terms_of(row.state))
         texts.update(requester.source.value for requester in requesters)
         numbers = self._terms.made(self._transaction, texts)
-        self._transaction.run_many(
-            _UPSERT,
-            [
-                _values(row, requester, numbers)
-                for row, requester in zip(saved, requesters, strict=True)
-            ],
-        )
-        more = sum(is_listed(row.state) - row.was_listed for row in saved)
-        count(self._transaction, "decisions", more)
+        tally = Tally()
+        new: list[Values] = []
+        changed: dict[tuple[int, ...], list[Values]] = {}
+        for row, requester in zip(saved, requesters, strict=True):
+            values, before = _values(row, requester, numbers), row.columns
+            tally.replace(before, values)
+            if before is None:
+                new.append(values)
+                continue
+            places = tuple(i for i, one in enumerate(before) if one != values[i])
+            if places:
+                changed.setdefault(places, []).append(values)
+        self._transaction.run_many(_INSERT, new)
+        for places, rows_changed in changed.items():
+            self._update(places, rows_changed)
+        tally.write(self._transaction)
 
-    def find_requesters_again(self, changed: Mapping[int, int]) -> None:
+    def _update(self, places: tuple[int, ...], rows: Sequence[Values]) -> None:
+        """Write the columns at *places*; an index of other columns only is left alone."""
+        columns = ", ".join(f"{_COLUMNS[place]} = ?" for place in places)
+        self._transaction.run_many(
+            f"UPDATE decision SET {columns} WHERE id = ?",
+            [(*(values[place] for place in places), values[0]) for values in rows],
+        )
+
+    def find_requesters_again(self, changed: Mapping[int, int], *, known: set[int]) -> None:
         """Find anew who is behind pods that a workload of *changed* is above of.
 
         *changed* has the numbers of the uids of workloads, and since when something new is known
-        of each.
+        of each. The rows with numbers in *known* are right already.
         """
-        for uid, since in changed.items():
-            below, seen = [uid], {uid}
-            for _ in range(DEEPEST):
+        since = dict(changed)
+        below = set(changed)
+        for _ in range(DEEPEST):
+            found: dict[int, int] = {}
+            for part in _chunks(sorted(below)):
                 sql = (
-                    "SELECT uid FROM workload WHERE owner_uid <> 0"
-                    f" AND owner_uid IN ({marks(len(below))})"
+                    "SELECT uid, owner_uid FROM workload WHERE owner_uid <> 0"
+                    f" AND owner_uid IN ({marks(len(part))})"
                 )
-                found = {int(one) for (one,) in self._transaction.rows(sql, below)} - seen
-                if not found:
-                    break
-                seen |= found
-                below = sorted(found)
-            self._save_pods_of(sorted(seen), since)
+                for uid, owner in self._transaction.rows(sql, part):
+                    found[uid] = min(found.get(uid, since[owner]), since[owner])
+            below = {uid for uid, at in found.items() if at < since.get(uid, at + 1)}
+            since |= {uid: found[uid] for uid in below}
+            if not below:
+                break
+        for part in _chunks(sorted(since)):
+            self._save_pods_of(part, since, known)
 
-    def _save_pods_of(self, uids: Sequence[int], since: int) -> None:
-        last_number = 0
-        while True:
-            sql = (
-                "SELECT key, id, active, body FROM decision WHERE owner_uid <> 0"
-                f" AND owner_uid IN ({marks(len(uids))})"
-                " AND last >= ? AND id > ? ORDER BY id LIMIT ?"
-            )
-            rows = self._transaction.rows(sql, (*uids, since, last_number, _CHUNK))
-            if not rows:
-                return
-            self.save(_row(row) for row in rows)
-            last_number = rows[-1][1]
+    def _save_pods_of(self, uids: Sequence[int], since: Mapping[int, int], known: set[int]) -> None:
+        sql = (
+            "SELECT id, owner_uid, last FROM decision WHERE owner_uid <> 0"
+            f" AND owner_uid IN ({marks(len(uids))})"
+        )
+        late = [
+            number
+            for number, owner, last in self._transaction.rows(sql, uids)
+            if number not in known and last >= since[owner]
+        ]
+        for part in _chunks(late):
+            sql = f"{_SELECT} WHERE id IN ({marks(len(part))})"
+            self.save(_row(row) for row in self._transaction.rows(sql, part))
 
     def _requesters(self, rows: Sequence[StateRow]) -> list[Requester]:
         owners = [row.state.admission.owner for row in rows]
@@ -217,10 +233,15 @@ class DecisionWriter:
         ]
 
 
+def _chunks(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Yield *numbers* in parts, each few enough for one statement."""
+    for start in range(0, len(numbers), _CHUNK):
+        yield numbers[start : start + _CHUNK]
+
+
 def _row(row: Row) -> StateRow:
-    raw, number, active, body = row
-    state = state_of(raw, active, body)
-    return StateRow(bytes(raw), number, state, was_listed=is_listed(state))
+    key = bytes(row[_KEY])
+    return StateRow(key, int(row[0]), state_of(key, row[_ACTIVE], row[_BODY]), columns=row)
 
 
 def _terms_of(state: DecisionState) -> tuple[str, ...]:

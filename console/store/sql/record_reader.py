@@ -23,6 +23,7 @@ from console.store.cursor import Place, opened_cursor, sealed_cursor
 from console.store.packing import BadBodyError
 from console.store.sql.conditions import Conditions, record_conditions
 from console.store.sql.database import Row, Transaction, marks
+from console.store.sql.schema import FIRST_RARE, KINDS
 from console.store.sql.terms import Terms
 from console.store.store import StoreError
 
@@ -34,6 +35,7 @@ _BATCH: Final = 1000
 _LATEST_FIRST: Final = "ORDER BY at DESC, seq DESC"
 _EARLIEST_FIRST: Final = "ORDER BY at, seq"
 _CHUNK: Final = 500
+_RARE: Final = 20_000  # records; so few are sorted faster than all are searched
 _EARLIER: Final = 2  # reviews of a pod before its name and uid were known
 _LOAD: Final = (
     "SELECT r.seq, r.id, r.at, r.ns, r.node, r.sender, d.key, r.body"
@@ -100,6 +102,7 @@ class RecordReader:
         found = record_conditions(self._transaction, self._terms, scope=scope, query=RecordFilter())
         if found.impossible:
             return []
+        found.index = "INDEXED BY record_decision"
         found.add("decision = (SELECT id FROM decision WHERE key = ?)", key.database_key)
         if until is not None:
             found.add("at <= ?", until)
@@ -120,7 +123,34 @@ class RecordReader:
                 found.impossible = True
             else:
                 found.add(f"decision IN ({marks(len(numbers))})", *numbers)
+        found.index = self._index(found, query)
         return found
+
+    def _index(self, found: Conditions, query: RecordFilter) -> str:
+        """Return which index to read: the one that leaves the fewest records."""
+        if query.pod_uid or query.digest or query.pod:
+            return "INDEXED BY record_decision"
+        if query.kinds and all(KINDS[kind] >= FIRST_RARE for kind in query.kinds):
+            found.add(f"kind >= {FIRST_RARE}")
+            return "INDEXED BY record_kind"
+        for column in ("node", "ns"):
+            number = found.equal.get(column)
+            if number is not None and self._has_few(column, [number]):
+                return f"INDEXED BY record_{column}"
+        for column in ("node", "ns"):
+            if column in found.equal:
+                return f"INDEXED BY record_{column}"
+        if found.namespaces and self._has_few("ns", found.namespaces):
+            return "INDEXED BY record_ns"
+        return "INDEXED BY record_at"
+
+    def _has_few(self, column: str, numbers: Sequence[int]) -> bool:
+        sql = (
+            f"SELECT count(*) FROM (SELECT 1 FROM record INDEXED BY record_{column}"
+            f" WHERE {column} > 0 AND {column} IN ({marks(len(numbers))}) LIMIT ?) AS few"
+        )
+        [[count]] = self._transaction.rows(sql, (*numbers, _RARE))
+        return bool(count < _RARE)
 
     def _numbers_of(self, query: RecordFilter) -> list[int]:
         """Return the numbers of the decisions that a pod, its uid or a digest names."""
@@ -141,7 +171,7 @@ class RecordReader:
         return [number for (number,) in rows]
 
     def _places(self, found: Conditions, order: str, most: int) -> list[Place]:
-        sql = f"SELECT at, seq FROM record WHERE {found.where} {order} LIMIT ?"
+        sql = f"SELECT at, seq FROM record {found.index} WHERE {found.where} {order} LIMIT ?"
         return [(at, seq) for at, seq in self._transaction.rows(sql, (*found.values, most))]
 
     def _stored(self, places: Sequence[Place], scope: Scope | None) -> Iterator[StoredRecord]:

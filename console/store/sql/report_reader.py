@@ -1,20 +1,20 @@
 """Sums over decisions and records: usage, the overview, what the store holds."""
 
-from collections.abc import Sequence
+from collections import Counter
 from typing import Final
 
-from console.records.query import DecisionFilter, PodOutcome, Scope
+from console.records.query import PodOutcome, Scope
 from console.records.rows import OverviewRow, StoreFigures, UsageRow, WaitingCount
 from console.records.times import rfc3339
 from console.store.sql.conditions import (
     Conditions,
-    decision_conditions,
     moment,
     namespace_numbers,
     scope_of_decisions,
 )
 from console.store.sql.database import Transaction, marks
 from console.store.sql.schema import KINDS
+from console.store.sql.tally import tallied
 from console.store.sql.terms import Terms
 
 _HOUR: Final = 3_600_000  # milliseconds
@@ -22,13 +22,34 @@ _MOST_ILL: Final = 1000
 _MOST_REASONS: Final = 50
 
 
+# How long a pod held its grants within a period, in milliseconds: the lesser end less the greater
+# begin, in the words of both engines.
+_SPAN: Final = (
+    "CASE WHEN bound IS NULL OR bound >= ? OR over <= ? THEN 0 ELSE"
+    " (CASE WHEN over IS NULL OR over > ? THEN ? ELSE over END)"
+    " - (CASE WHEN bound < ? THEN ? ELSE bound END) END"
+)
+_SUMS: Final = (
+    "sum(CASE WHEN last >= ? AND last < ? AND state <> ? THEN 1 ELSE 0 END),"
+    " sum(CASE WHEN last >= ? AND last < ? AND state = ? THEN 1 ELSE 0 END),"
+    " sum(CASE WHEN state IN (?, ?) THEN 1 ELSE 0 END),"
+    " sum(CASE WHEN state IN (?, ?) THEN mib ELSE 0 END),"
+    " sum(CASE WHEN state IN (?, ?) THEN cores ELSE 0 END),"
+    f" sum(mib * ({_SPAN})), sum(cores * ({_SPAN}))"
+)
+
+
 class ReportReader:
     """Reads sums within one transaction."""
 
-    def __init__(self, transaction: Transaction, terms: Terms) -> None:
-        """Work within *transaction*; *terms* knows the numbers of texts."""
+    def __init__(self, transaction: Transaction, terms: Terms, now: int) -> None:
+        """Work within *transaction*; *terms* knows the numbers of texts.
+
+        *now* is the time in milliseconds since 1970.
+        """
         self._transaction = transaction
         self._terms = terms
+        self._now = now
 
     def overview(self, scope: Scope, since: str) -> OverviewRow:
         """Return what is the matter now, and what was decided since a time."""
@@ -38,11 +59,10 @@ class ReportReader:
         seen = self._last_records() if scope.cluster else {}
         if found.impossible:
             return OverviewRow(unhealthy=health, last_record=seen)
-        lately = Conditions(sql=[*found.sql], values=[*found.values])
-        lately.add("last >= ?", moment("since", since) if since else 0)
+        begin = moment("since", since) if since else 0
         return OverviewRow(
-            verdicts=self._counts("verdict", lately),
-            refusals=self._counts("reason", lately),
+            verdicts=self._counts("verdict", found, begin),
+            refusals=self._counts("reason", found, begin),
             waiting=self._waiting(found),
             running=self._running(found),
             violations=self._violations(scope, since),
@@ -50,14 +70,11 @@ class ReportReader:
             last_record=seen,
         )
 
-    def _counts(self, column: str, found: Conditions) -> dict[str, int]:
-        rows = self._transaction.rows(
-            f"SELECT {column}, count(*) FROM decision INDEXED BY decision_last"
-            f" WHERE {found.where} AND {column} > 0 GROUP BY {column} ORDER BY 2 DESC, 1 LIMIT ?",
-            (*found.values, _MOST_REASONS),
-        )
-        texts = self._terms.texts(self._transaction, [number for number, _ in rows])
-        return {texts[number]: int(count) for number, count in rows}
+    def _counts(self, column: str, found: Conditions, since: int) -> dict[str, int]:
+        counts = tallied(self._transaction, found, column=column, period=(since, None))
+        texts = self._terms.texts(self._transaction, counts)
+        most = sorted(counts.items(), key=lambda pair: (-pair[1], texts[pair[0]]))
+        return {texts[number]: count for number, count in most[:_MOST_REASONS]}
 
     def _waiting(self, found: Conditions) -> tuple[WaitingCount, ...]:
         numbers = self._terms.numbers(self._transaction, [PodOutcome.WAITING.value])
@@ -76,15 +93,9 @@ class ReportReader:
         )
 
     def _running(self, found: Conditions) -> int:
-        numbers = self._terms.numbers(self._transaction, [PodOutcome.RUNNING.value])
-        if not numbers:
-            return 0
-        [[count]] = self._transaction.rows(
-            "SELECT count(*) FROM decision INDEXED BY decision_state"
-            f" WHERE {found.where} AND state = ?",
-            (*found.values, *numbers.values()),
-        )
-        return int(count)
+        running = self._terms.numbers(self._transaction, [PodOutcome.RUNNING.value])
+        counts = tallied(self._transaction, found, column="state", period=(None, None))
+        return sum(counts[number] for number in running.values())
 
     def _violations(self, scope: Scope, since: str) -> int:
         found = Conditions()
@@ -113,56 +124,69 @@ class ReportReader:
 
     def usage(self, scope: Scope, since: str, until: str) -> tuple[UsageRow, ...]:
         """Return what was promised between two times, by namespace and requester."""
-        found = decision_conditions(
-            self._transaction, self._terms, scope=scope, query=DecisionFilter()
-        )
+        found = Conditions(sql=["listed = 1"])
+        scope_of_decisions(self._transaction, self._terms, scope=scope, found=found)
         if found.impossible:
             return ()
-        begin, end = moment("since", since), moment("until", until)
-        person = "requester" if scope.people else "0"
+        begin, end = moment("since", since), min(moment("until", until), self._now)
+        names = (PodOutcome.BOUND, PodOutcome.RUNNING)
+        numbers = self._terms.numbers(self._transaction, [name.value for name in names])
+        held = tuple(numbers.get(name.value, -1) for name in names)
+        # Decided in the period, or before and over since it began, or before and not over yet.
+        parts = (
+            ("last", "last >= ? AND last < ?", (begin, end)),
+            ("over", "over >= ? AND last < ?", (begin, begin)),
+            ("state", "state IN (?, ?) AND over IS NULL AND last < ?", (*held, begin)),
+        )
+        totals: Counter[tuple[int, int, int]] = Counter()
+        for index, condition, values in parts:
+            part = Conditions(sql=[*found.sql], values=[*found.values])
+            part.add(condition, *values)
+            person = "requester" if scope.people else "0"
+            sql = f"SELECT ns, {person}, {_SUMS} FROM decision INDEXED BY decision_{index}"
+            rows = self._transaction.rows(
+                f"{sql} WHERE {part.where} GROUP BY 1, 2", (*self._bounds(begin, end), *part.values)
+            )
+            for ns, who, *amounts in rows:
+                for place, amount in enumerate(amounts):
+                    totals[ns, who, place] += int(amount)
+        return self._usage_rows(totals)
+
+    def _bounds(self, begin: int, end: int) -> tuple[int, ...]:
+        """Return the values of ``_SUMS``."""
         names = (PodOutcome.REFUSED, PodOutcome.BOUND, PodOutcome.RUNNING)
         numbers = self._terms.numbers(self._transaction, [name.value for name in names])
         refused, bound, running = (numbers.get(name.value, -1) for name in names)
-        # The greatest of two and the least of two, in the words of both engines.
-        left = "CASE WHEN bound > ? THEN bound ELSE ? END"
-        right = "CASE WHEN over IS NULL OR over > ? THEN ? ELSE over END"
-        span = f"(CASE WHEN bound IS NULL OR {right} <= {left} THEN 0 ELSE {right} - {left} END)"
-        within = (end, end, begin, begin, end, end, begin, begin)
-        rows = self._transaction.rows(
-            f"SELECT ns, {person} AS person,"
-            f" sum(CASE WHEN last >= ? AND last < ? AND state <> ? THEN 1 ELSE 0 END),"
-            f" sum(CASE WHEN last >= ? AND last < ? AND state = ? THEN 1 ELSE 0 END),"
-            f" sum(CASE WHEN state IN (?, ?) THEN 1 ELSE 0 END),"
-            f" sum(CASE WHEN state IN (?, ?) THEN mib ELSE 0 END),"
-            f" sum(CASE WHEN state IN (?, ?) THEN cores ELSE 0 END),"
-            f" sum(mib * {span}), sum(cores * {span})"
-            f" FROM decision WHERE {found.where}"
-            f" AND (last >= ? OR over >= ? OR (over IS NULL AND bound IS NOT NULL)) AND last < ?"
-            f" GROUP BY 1, 2",
-            (
-                *(begin, end, refused, begin, end, refused),
-                *(bound, running, bound, running, bound, running),
-                *within, *within, *found.values, begin, begin, end,
-            ),
-        )  # fmt: skip
-        return self._usage_rows(rows)
+        span = (end, begin, end, end, begin, begin)
+        return (
+            *(begin, end, refused),
+            *(begin, end, refused),
+            *(bound, running) * 3,
+            *span,
+            *span,
+        )
 
-    def _usage_rows(self, rows: Sequence[tuple[int, ...]]) -> tuple[UsageRow, ...]:
-        texts = self._terms.texts(self._transaction, {n for row in rows for n in row[:2]})
-        found = [
-            UsageRow(
-                namespace=texts[ns],
-                requester=texts[person],
-                admitted=int(admitted),
-                refused=int(refused),
-                running=int(running),
-                promised_mib=int(mib),
-                promised_cores_percent=int(cores),
-                mib_hours=float(mib_time) / _HOUR,
-                core_hours=float(core_time) / _HOUR / 100,
+    def _usage_rows(self, totals: Counter[tuple[int, int, int]]) -> tuple[UsageRow, ...]:
+        keys = {(ns, who) for ns, who, _ in totals}
+        texts = self._terms.texts(self._transaction, {number for key in keys for number in key})
+        found = []
+        for ns, who in keys:
+            admitted, refused, running, mib, cores, mib_time, core_time = (
+                totals[ns, who, place] for place in range(7)
             )
-            for ns, person, admitted, refused, running, mib, cores, mib_time, core_time in rows
-        ]
+            found.append(
+                UsageRow(
+                    namespace=texts[ns],
+                    requester=texts[who],
+                    admitted=admitted,
+                    refused=refused,
+                    running=running,
+                    promised_mib=mib,
+                    promised_cores_percent=cores,
+                    mib_hours=mib_time / _HOUR,
+                    core_hours=core_time / _HOUR / 100,
+                )
+            )
         return tuple(sorted(found, key=lambda row: (row.namespace, row.requester)))
 
     def figures(self, size: int) -> StoreFigures:

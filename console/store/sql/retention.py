@@ -7,6 +7,8 @@ from console.records.query import PodOutcome
 from console.records.requester import WorkloadVersion, versions_to_keep
 from console.records.times import milliseconds
 from console.store.sql.database import Row, Transaction, marks
+from console.store.sql.decision_rows import COLUMNS
+from console.store.sql.tally import Tally
 from console.store.sql.terms import Terms, count
 from console.store.store import Retention
 
@@ -65,7 +67,7 @@ class Pruning:
         for start in range(0, len(numbers), _CHUNK):
             part = numbers[start : start + _CHUNK]
             rows = self._transaction.rows(
-                f"SELECT id, listed FROM decision WHERE id IN ({marks(len(part))}) AND active < ?"
+                f"SELECT {COLUMNS} FROM decision WHERE id IN ({marks(len(part))}) AND active < ?"
                 f" AND state NOT IN ({marks(len(held))}) AND NOT EXISTS"
                 " (SELECT 1 FROM record WHERE record.decision = decision.id)",
                 (*part, cutoff, *held),
@@ -76,7 +78,7 @@ class Pruning:
         """Remove pods that were bound before *cutoff* and whose end no record tells."""
         held = self._held()
         rows = self._transaction.rows(
-            f"SELECT id, listed FROM decision WHERE listed = 1 AND state IN ({marks(len(held))})"
+            f"SELECT {COLUMNS} FROM decision WHERE listed = 1 AND state IN ({marks(len(held))})"
             " AND last < ? AND active < ? LIMIT ?",
             (*held, cutoff, cutoff, BATCH),
         )
@@ -88,8 +90,11 @@ class Pruning:
         return list(self._terms.numbers(self._transaction, names).values()) or [-1]
 
     def _remove(self, rows: Sequence[Row]) -> None:
-        self._transaction.run_many("DELETE FROM decision WHERE id = ?", [(n,) for n, _ in rows])
-        count(self._transaction, "decisions", -sum(int(listed) for _, listed in rows))
+        self._transaction.run_many("DELETE FROM decision WHERE id = ?", [(row[0],) for row in rows])
+        tally = Tally()
+        for row in rows:
+            tally.replace(row, None)
+        tally.write(self._transaction)
 
     def _workloads(self, cutoff: int) -> None:
         """Keep of each workload what tells who wrote its template, then and since."""

@@ -9,8 +9,9 @@ orders decisions, and ``record.at`` records.
 from typing import Final
 
 # Which columns every index of decisions carries, so that a filter needs no row of the table. Few
-# decisions are of one node, which an index of its own finds.
-_FILTERS: Final = "ns, verdict, reason, mode, state, requester"
+# decisions are of one node, which an index of its own finds; the state changes often, and would
+# have to be changed in every index.
+_FILTERS: Final = "ns, verdict, reason, mode, requester"
 FILTER_COLUMNS: Final = tuple(_FILTERS.split(", "))
 
 
@@ -76,6 +77,13 @@ VERSIONS: Final[tuple[tuple[str, ...], ...]] = (
             " id TEXT NOT NULL, healthy INTEGER NOT NULL, PRIMARY KEY (node, gpu))"
         ),
         "CREATE INDEX gpu_ill ON gpu (node) WHERE healthy = 0",
+        (
+            "CREATE TABLE tally (day INTEGER NOT NULL, ns INTEGER NOT NULL,"
+            " verdict INTEGER NOT NULL, reason INTEGER NOT NULL, mode INTEGER NOT NULL,"
+            " state INTEGER NOT NULL, decisions INTEGER NOT NULL,"
+            " PRIMARY KEY (day, ns, verdict, reason, mode, state)) WITHOUT ROWID"
+        ),
+        "CREATE INDEX decision_over ON decision (over) WHERE over IS NOT NULL",
         "CREATE TABLE component (name TEXT PRIMARY KEY, at INTEGER NOT NULL)",
     ),
 )

@@ -94,12 +94,14 @@ class SqlStore:
     def usage(self, scope: Scope, since: str, until: str) -> tuple[UsageRow, ...]:
         """Return what was promised between two times, by namespace and requester."""
         with self._database.reading() as transaction:
-            return ReportReader(transaction, self._read_terms).usage(scope, since, until)
+            return ReportReader(transaction, self._read_terms, self._now()).usage(
+                scope, since, until
+            )
 
     def overview(self, scope: Scope, since: str) -> OverviewRow:
         """Return what is the matter now, and what was decided since a time."""
         with self._database.reading() as transaction:
-            return ReportReader(transaction, self._read_terms).overview(scope, since)
+            return self._reports(transaction).overview(scope, since)
 
     def settings(self, digest: str) -> SettingsRecord | None:
         """Return the settings with this digest of their content."""
@@ -117,7 +119,7 @@ class SqlStore:
         """Return how much is stored."""
         size = self._database.used_bytes()
         with self._database.reading() as transaction:
-            return ReportReader(transaction, self._read_terms).figures(size)
+            return self._reports(transaction).figures(size)
 
     def prune(self, retention: Retention, now: str) -> int:
         """Remove a bounded part of what need not be kept; return how many rows went.
@@ -166,6 +168,9 @@ class SqlStore:
 
     def _records(self, transaction: Transaction) -> RecordReader:
         return RecordReader(transaction, self._read_terms, self._cursor_key)
+
+    def _reports(self, transaction: Transaction) -> ReportReader:
+        return ReportReader(transaction, self._read_terms, self._now())
 
     def _key(self) -> bytes:
         """Return the key of cursors, which all replicas share."""

@@ -143,6 +143,20 @@ CASES: Final = (
         calm={'up{job="vgpu-console", instance="c"}': "1x20"},
     ),
     AlertCase(
+        alert="VgpuConsoleCertificateExpiring",
+        series={'vgpu_certificate_not_after_timestamp_seconds{job="vgpu-console"}': "86400x90"},
+        silent="59m",
+        fires="61m",
+        says=(
+            "It expires in 22h 59m 0s; then records stay with their senders, and nobody reaches"
+            " the console."
+        ),
+        calm={
+            'vgpu_certificate_not_after_timestamp_seconds{job="vgpu-console"}': "864000x90",
+            'vgpu_certificate_not_after_timestamp_seconds{job="vgpu-webhook"}': "86400x90",
+        },
+    ),
+    AlertCase(
         alert="VgpuRecordsWaiting",
         series={'vgpu_audit_queue_length{job="vgpu-webhook", instance="a"}': "2500x30"},
         silent="14m",
@@ -253,7 +267,10 @@ CASES: Final = (
             "It expires in 22h 59m 0s; then no pod that asks for vGPU is admitted. `vgpu certs"
             " status` says what prevents renewal; `vgpu certs rotate` renews it."
         ),
-        calm={"vgpu_certificate_not_after_timestamp_seconds": "864000x90"},
+        calm={
+            "vgpu_certificate_not_after_timestamp_seconds": "864000x90",
+            'vgpu_certificate_not_after_timestamp_seconds{job="vgpu-console"}': "86400x90",
+        },
     ),
     AlertCase(
         alert="VgpuCertificateMissing",

@@ -114,10 +114,10 @@ class Backlog:
     spooled_bytes: int = 1 << 20
 
 
-def console() -> Callable[[], bytes]:
-    """Return the exposition of a console that is read and written."""
+def console(*, days: float = 30.0) -> Callable[[], bytes]:
+    """Return the exposition of a console whose certificate lasts for *days*."""
     metrics = ConsoleMetrics(version="0.1.0")
-    metrics.set_certificate_expiry(time.time() + 30 * DAY)
+    metrics.set_certificate_expiry(time.time() + days * DAY)
     metrics.set_figures(StoreFigures(records=100, decisions=10, size=1 << 20, oldest="", newest=""))
 
     def exposition() -> bytes:
@@ -197,7 +197,7 @@ def ill() -> Sequence[Target]:
         Target("vgpu-webhook", "vgpu-webhook-a", "cpu-1", webhook(fail)),
         Target("vgpu-webhook", "vgpu-webhook-b", "cpu-2", webhook(refuse, certified=False)),
         Target("vgpu-agent", "vgpu-agent-a", NODE, agent(snapshot, ill=True)),
-        Target("vgpu-console", "vgpu-console-a", "cpu-1", console()),
+        Target("vgpu-console", "vgpu-console-a", "cpu-1", console(days=2.0)),
         Target("others", "kube-apiserver", "cpu-1", api_server),
         Target("others", "kubelet", "cpu-1", kubelet),
     )

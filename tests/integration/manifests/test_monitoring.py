@@ -26,6 +26,7 @@ from tests.integration.manifests.situations import NAMESPACE, NODE, gone, ill, w
 
 ROOT = Path(__file__).parents[3]
 MONITORING = ROOT / "manifests/monitoring"
+CONSOLE = ROOT / "manifests/components/console/console.yaml"
 MONITORS = list(yaml.safe_load_all((MONITORING / "podmonitor.yaml").read_text()))
 SITUATIONS = {"well": well, "ill": ill, "gone": gone}
 # API servers and kubelets are scraped too, by whoever runs the cluster.
@@ -174,6 +175,51 @@ def test_rules_are_what_promtool_accepts() -> None:
     done = promtool("check", "rules", "--lint=all", "--lint-fatal", RULES_FILE)
 
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_configuration_on_the_page_is_one_of_prometheus(tmp_path: Path) -> None:
+    """It is pasted by whoever has no operator, and does what the PodMonitors do."""
+    page = (ROOT / "docs/grafana.md").read_text()
+    (text,) = re.findall(r"(?ms)^```yaml\n(scrape_configs:.*?)^```$", page)
+    document = yaml.safe_load(text)
+    (job,) = document["scrape_configs"]
+    kept = job["relabel_configs"][0]["regex"].split("|")
+    # Debian builds Prometheus without the discovery of Kubernetes, so that part is not checked.
+    (discovery,) = job.pop("kubernetes_sd_configs")
+    spaces = discovery["namespaces"]["names"]
+    file = tmp_path / "prometheus.yaml"
+    file.write_text(yaml.safe_dump(document))
+
+    done = promtool("check", "config", "--lint=none", str(file))
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert set(spaces) == {monitor["metadata"]["namespace"] for monitor in MONITORS}
+    assert set(kept) == {
+        f"{monitor['spec']['selector']['matchLabels']['app.kubernetes.io/component']};"
+        f"{monitor['spec']['podMetricsEndpoints'][0]['port']}"
+        for monitor in MONITORS
+    }
+
+
+def test_monitors_find_the_ports_that_pods_have() -> None:
+    """A port without that name would never be scraped, and nothing would say so."""
+    ports = {}
+    for path in [*sorted((ROOT / "manifests/base").glob("*.yaml")), CONSOLE]:
+        for item in yaml.safe_load_all(path.read_text()):
+            if item.get("kind") in ("Deployment", "DaemonSet"):
+                template = item["spec"]["template"]
+                component = template["metadata"]["labels"]["app.kubernetes.io/component"]
+                ports[component, item["metadata"]["namespace"]] = {
+                    port["name"]
+                    for container in template["spec"]["containers"]
+                    for port in container.get("ports", ())
+                }
+
+    for monitor in MONITORS:
+        component = monitor["spec"]["selector"]["matchLabels"]["app.kubernetes.io/component"]
+        (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+        assert endpoint["port"] in ports[component, monitor["metadata"]["namespace"]]
+    assert len(MONITORS) == 3
 
 
 def test_alerts_fire_at_their_time_and_say_what_is_wrong(tmp_path: Path) -> None:

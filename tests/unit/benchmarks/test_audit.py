@@ -1,5 +1,6 @@
 """The benchmark of the store: what it fills in is what a store of that size would hold."""
 
+import math
 from pathlib import Path
 
 from benchmarks.audit import AT_LEAST, AT_MOST, bars
@@ -32,3 +33,5 @@ def test_every_bar_is_judged(tmp_path: Path) -> None:
     assert judged.keys() == AT_MOST.keys() | AT_LEAST.keys()
     assert judged["console_rss_mb"] in {True, False}
     assert not judged["ingest_per_s"]
+    unmeasured = {bar.name for bar in bars(figures | {"webhook_ratio": math.nan})}
+    assert "webhook_ratio" not in unmeasured

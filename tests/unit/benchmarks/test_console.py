@@ -18,6 +18,7 @@ def test_medians_are_judged_against_the_limits() -> None:
         "help_cpu_s": 0.4,
         "why_cpu_s": 0.8,
         "get_pods_2000_cpu_s": 1.2,
+        "decisions_1000_cpu_s": 0.8,
     }
     assert set(LIMITS) == set(COMMANDS)
     assert all(bar.holds for bar in judged)
@@ -40,10 +41,11 @@ def test_the_server_pages_its_lists() -> None:
 
 def test_a_command_runs_as_a_process_of_its_own(tmp_path: Path) -> None:
     """Its time is that of the whole process, and a command that fails is no figure."""
-    with served(cluster(8), tmp_path) as kubeconfig:
+    with served(cluster(8, 1000), tmp_path) as kubeconfig:
         environment = plugin_environment(kubeconfig)
 
         assert 0 < run_seconds("why_cpu_s", environment) < 60
+        assert 0 < run_seconds("decisions_1000_cpu_s", environment) < 60
         with pytest.raises(CommandError, match=WAITING):
             run_seconds("why_cpu_s", {**environment, "KUBECONFIG": "/nowhere"})
         with pytest.raises(CommandError, match="ended with 0"):

@@ -126,7 +126,7 @@ def test_every_decision_of_the_day_comes_out_again() -> None:
             again = replay_admission(
                 one, settings.get(one.settings), snapshots.get(one.snapshot), version=VERSION
             )
-        elif isinstance(one, BindRecord) and one.snapshot:
+        elif isinstance(one, BindRecord):
             again = replay_bind(
                 one, settings.get(one.settings), snapshots.get(one.snapshot), version=VERSION
             )

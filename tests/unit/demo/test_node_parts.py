@@ -62,8 +62,9 @@ def nodes(found: Records) -> DemoNodes:
 
 def test_a_start_is_recorded_by_the_agent(nodes: DemoNodes, found: Records) -> None:
     """A container of a MIG share is told its instance, and is seen once."""
-    nodes.start("n0", HARD)
-    nodes.start("n0", HARD)
+    for _ in range(2):
+        nodes.allocate("n0", HARD)
+        asyncio.run(nodes.see_started("n0", HARD))
 
     allocated, started = found.read
     assert isinstance(allocated, AllocatedRecord)

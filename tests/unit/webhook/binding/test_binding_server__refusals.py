@@ -9,7 +9,9 @@ from kube.clock import Clock
 from tests.builders.bindings import answered, binding, review
 from tests.builders.gpunodes import entry, gpu_node
 from tests.builders.model import nodes_of, soft_grant
+from tests.harness.records import KeptRecords
 from tests.unit.webhook.binding.test_binding_server import AROUND, api
+from webhook.binding.audit_record import BindRecords
 from webhook.binding.binding_server import BindingHandler
 
 
@@ -65,3 +67,28 @@ def test_pods_without_an_entry_are_counted_where_there_is_no_room(number: int) -
     }
     assert found["status"]["message"].endswith(words[number] or "]")
     assert "secret-pod" not in found["status"]["message"]
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_refusal_for_want_of_room_can_be_decided_again(*, closed: bool) -> None:
+    """Its record keeps what it rests on; of a closed node only that it is closed decided."""
+    server, kept = api(), KeptRecords()
+    full = entry("full", soft_grant(nodes_of(1).gpus[0].memory, gpu="GPU-n0-0"))
+    document = gpu_node(nodes_of(1), [full])
+    if closed:
+        document["status"]["inventory"] = ""
+    server.gpu_node = document
+    binder = BindingHandler(
+        calls=server,
+        context_of=lambda _: AROUND,
+        nodes_with_entry=lambda _: frozenset(),
+        remember=kept.remember,
+        records=BindRecords(snapshot_digest=lambda inputs: inputs.node.name),
+    )
+
+    answered(asyncio.run(binder.bind(review(binding()))))
+
+    (record,) = kept.of("bind")
+    assert record["outcome"] == "refused"
+    assert record.get("snapshot", "") == ("" if closed else "n0")
+    assert ("taken" in record) == ("asked" in record) == (not closed)

@@ -39,6 +39,7 @@ from webhook.binding.decide import (
     Denied,
     Judgement,
     NoRequest,
+    bind_inputs,
     entry_of,
     judge,
     surplus_ledgers,
@@ -86,10 +87,8 @@ def result(
         bind=found,
         assignment=assignment,
         entry=entry_of(found, assignment, NOW),
-        node=at.node,
-        version="uid-n0/7",
+        inputs=bind_inputs(found, around(node), at),
         served_by=agent,
-        vocabularies=around(node).vocabularies,
     )
     return applied(binding(annotations=dict(brought or {})), committed_patch(promise, NOW))
 

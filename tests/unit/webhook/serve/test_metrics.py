@@ -61,7 +61,11 @@ def test_figures_of_the_lease_holder_end_with_its_term() -> None:
     assert generate_latest(registry) == b""
 
     figures.set_capacity(CAPACITY)
-    figures.set_waiting({("team-a", "Unschedulable"): WaitingFigure(3, 90.5)})
+    waiting = {
+        ("team-a", "Unschedulable"): WaitingFigure(3, 90.5),
+        ("team-b", ""): WaitingFigure(1, 1),
+    }
+    figures.set_waiting(waiting)
     text = generate_latest(registry).decode()
     seconds[0] = 121.0
 
@@ -70,6 +74,7 @@ def test_figures_of_the_lease_holder_end_with_its_term() -> None:
     assert "vgpu_cluster_stranded_memory_bytes 1.073741824e+09" in text
     assert 'vgpu_waiting_pods{namespace="team-a",reason="Unschedulable"} 3.0' in text
     assert 'waiting_oldest_seconds{namespace="team-a",reason="Unschedulable"} 90.5' in text
+    assert 'vgpu_waiting_pods{namespace="team-b",reason="unknown"} 1.0' in text
     assert generate_latest(registry) == b""
 
 

@@ -1,7 +1,9 @@
 """Both engines: what is stored is answered, in any order of arrival, once."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,9 +17,11 @@ from console.records.query import (
     PageRequest,
     PodOutcome,
     RecordFilter,
+    Scope,
 )
 from console.records.rows import DecisionRow
 from console.store.opening import open_store
+from console.store.sql.schema import KINDS
 from console.store.sql.sql_store import SqlStore
 from console.store.store import StoreError
 from tests.builders.records import (
@@ -313,8 +317,39 @@ def answers(file: Path, batches: Sequence[Sequence[AnyRecord]]) -> object:
         {one.record.id for one in exported if not isinstance(one.record, SnapshotRecord)},
     )
     assert store.figures().decisions == len(listed)
+    counted = store.facets(EVERYTHING, ALL)
+    for field in ("verdict", "namespace", "mode"):
+        assert counted[field] == Counter(
+            getattr(row, field) for row in listed if getattr(row, field)
+        )
     store.close()
     return result
+
+
+def test_every_kind_of_record_has_a_number() -> None:
+    """A kind that the schema gains must be kept too; numbers are never used twice."""
+    kinds = {kind.__struct_config__.tag for kind in get_args(AnyRecord)}
+    assert set(KINDS) == kinds
+    assert len(set(KINDS.values())) == len(KINDS)
+
+
+def test_records_of_rare_and_common_kinds_keep_to_scope_and_order(store: SqlStore) -> None:
+    """Whichever index answers, the records are those that match, the latest first."""
+    store.append(stored(*mixture(), health(), health(5, node="gpu-2"), settings_of()))
+    a = Scope(namespaces=frozenset({"team-a", "team-b", "team-none"}))
+    every = [one.record for one in store.export(EVERYTHING, RecordFilter())]
+    for scope in (EVERYTHING, a, Scope(namespaces=frozenset({"team-b"})), Scope(cluster=True)):
+        within = {one.record.id for one in store.export(scope, RecordFilter())}
+        for kinds in ({"health"}, {"health", "settings"}, {"bind", "health"}, {"violation"}):
+            query = RecordFilter(kinds=frozenset(kinds))
+            found = [one.record for one in store.records(scope, query, PageRequest()).rows]
+            expected = [
+                one.id
+                for one in every
+                if one.id in within and type(one).__struct_config__.tag in kinds
+            ]
+            assert sorted(one.id for one in found) == sorted(expected)
+            assert [one.at for one in found] == sorted((one.at for one in found), reverse=True)
 
 
 def test_a_time_or_kind_that_is_none_is_named(store: SqlStore) -> None:

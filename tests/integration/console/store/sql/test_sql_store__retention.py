@@ -119,11 +119,15 @@ def test_the_author_of_a_template_stays_known(store: SqlStore) -> None:
 
 def test_beyond_its_size_the_oldest_go(store: SqlStore) -> None:
     """A store that is too large shrinks from its old end, a batch at a time."""
-    store.append(stored(*(refused(n * 1000, digest=f"d-{n}") for n in range(2 * BATCH))))
+    store.append(stored(*(refused(n * 1000, digest=f"d-{n}") for n in range(3 * BATCH))))
     small = Retention(age=timedelta(days=365), size=1)
     assert store.prune(small, NOW) == BATCH
     oldest = store.figures().oldest
     assert oldest == "2026-11-20T12:33:20.000Z"
-    assert store.figures().decisions == BATCH
+    assert store.figures().decisions == 2 * BATCH
+    used = store.figures().size
+    assert pruned(store, Retention(age=timedelta(days=365), size=used * 7 // 10)) == BATCH
+    assert 0 < store.figures().size <= used * 7 // 10
+    assert store.figures().records == BATCH
     roomy = Retention(age=timedelta(days=365), size=2**40)
     assert store.prune(roomy, NOW) == 0
