@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 SOURCES := agent allocator webhook console certs kube demo manifests tests benchmarks compiled.py vgpu.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-compiled test-library test-patient test-node test-install test-cluster test-model test-gpu gpu-bundle check format proto lock clean
+.PHONY: help setup demo test test-fast test-compiled test-library test-patient test-node test-install test-browser test-cluster test-model test-gpu gpu-bundle check format proto lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -61,6 +61,9 @@ test-node: $(STAMP) ## run the tests on a real kubelet, which need root
 test-install: $(STAMP) ## build the image and install it into a cluster of one node, which needs root
 	@$(BIN)/python -m tests.cluster.controlplane.build --all
 	@$(BIN)/python -m pytest -m install $(PYTEST_ARGS)
+
+test-browser: $(STAMP) ## open the console's pages in Chromium; VGPU_PICTURES=FOLDER keeps pictures of them
+	@$(BIN)/python -m pytest -m browser $(PYTEST_ARGS) tests/browser
 
 test-cluster: $(STAMP) ## run the tests on a real control plane only
 	@$(BIN)/python -m tests.cluster.controlplane.build --all

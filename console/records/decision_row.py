@@ -21,13 +21,27 @@ def is_bound(state: DecisionState) -> bool:
     return not (release.stamp > bind.stamp and release.node == bind.node)
 
 
+def started_of(state: DecisionState) -> int | None:
+    """Return when the pod started, by the agent of its node where that is known."""
+    if is_bound(state):
+        return state.started.get(state.bind.node)
+    return min(state.started.values(), default=None)
+
+
+def violations_of(state: DecisionState) -> int:
+    """Return how many violations were reported, by the agent of its node where that is known."""
+    if is_bound(state):
+        return state.violations.get(state.bind.node, 0)
+    return sum(state.violations.values())
+
+
 def outcome_of(state: DecisionState) -> PodOutcome:
     """Return what became of the pod; what its node tells beats what was decided before."""
     if state.subject in {Subject.REFUSED, Subject.FAILED}:
         return PodOutcome.REFUSED
     if state.over is not None:
         return PodOutcome.OVER
-    if state.started is not None:
+    if started_of(state) is not None:
         return PodOutcome.RUNNING
     if is_bound(state):
         return PodOutcome.BOUND
@@ -135,7 +149,7 @@ def decision_row(state: DecisionState, context: RowContext) -> DecisionRow:
         waiting_reason=state.waiting.reason if waits else "",
         waiting_since=rfc3339(since) if waits else "",
         bound_at=rfc3339(state.bind.stamp[0]) if bound else "",
-        started_at=rfc3339(state.started),
+        started_at=rfc3339(started_of(state)),
         over_at=rfc3339(state.over),
-        violations=state.violations,
+        violations=violations_of(state),
     )

@@ -146,9 +146,9 @@ def absorb(state: DecisionState, record: AnyRecord, at: int) -> None:
         case ReleasedRecord() if not agent:
             _release(state, record, stamp)
         case StartedRecord():
-            state.started = least(state.started, at)
+            state.started[record.node] = least(state.started.get(record.node), at)
         case ViolationRecord():
-            state.violations += 1
+            state.violations[record.node] = state.violations.get(record.node, 0) + 1
         case _:
             pass
 

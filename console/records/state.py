@@ -95,10 +95,10 @@ class DecisionState(msgspec.Struct, array_like=True, kw_only=True):
     waiting_begun: int | None = None
     bound_first: int | None = None
     bound_last: int | None = None
-    started: int | None = None
+    started: dict[str, int] = msgspec.field(default_factory=dict)  # first seen, by node
     over: int | None = None
     active: int = 0  # the latest record
-    violations: int = 0
+    violations: dict[str, int] = msgspec.field(default_factory=dict)  # by node
     confirmed: bool = False  # the pod of a pending request is known
 
 

@@ -4,7 +4,13 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
+from jinja2 import Environment, FileSystemLoader
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+from starlette.routing import Route
 
+from console.serve.page_templates import FOLDER
+from console.serve.static_files import static_files
 from tests.browser.axe import AxeError, axe_source
 from tests.browser.chromium import PROGRAM, Browser, chromium
 from tests.cluster.controlplane.build import to_stderr
@@ -46,6 +52,28 @@ def site() -> Iterator[str]:
 def hostile_site() -> Iterator[str]:
     """Serve a console whose every record was written by a stranger."""
     with serving(console_app("hostile")) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def measured_site() -> Iterator[str]:
+    """Serve a console with a Prometheus, and the page on which people log in."""
+    files = static_files()
+    pages = Environment(loader=FileSystemLoader(FOLDER), autoescape=True)
+
+    async def login(_request: Request) -> HTMLResponse:
+        values = {
+            "style": files["console.css"].address,
+            "csrf": "c",
+            "following": "/",
+            "longest": 9,
+        }
+        problem = "The API server does not know this token, or it has expired."
+        return HTMLResponse(pages.get_template("login.html").render(**values, problem=problem))
+
+    app = console_app("measured")
+    app.router.routes.append(Route("/login", login))
+    with serving(app) as address:
         yield address
 
 

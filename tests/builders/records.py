@@ -189,6 +189,7 @@ _JOBS = st.sampled_from([90, 91, 92])
 _DIGESTS = st.sampled_from(["digest-a", "digest-b", ""])
 _USERS = st.sampled_from(["amy", "bo", ""])
 _NODES = st.sampled_from(["gpu-1", "gpu-2"])
+_TEAMS = st.sampled_from(["team-a", "team-b"])
 _OWNERS = st.just(()) | _JOBS.map(
     lambda number: (OwnerPart(kind="Job", name=f"job-{number}", uid=uid(number)),)
 )
@@ -229,8 +230,10 @@ _RECORDS: Final[st.SearchStrategy[AnyRecord]] = st.one_of(
         state=st.sampled_from(["begun", "changed", "over"]),
         reason=st.sampled_from(["GpuMemoryShort", "GpuCoresShort"]),
     ),
-    st.builds(started, _AT, pod=_PODS, namespace=st.sampled_from(["team-a", "team-b"])),
-    st.builds(violation, _AT, pod=_PODS),
+    st.builds(
+        started, _AT, pod=_PODS, node=_NODES, namespace=st.sampled_from(["team-a", "team-b"])
+    ),
+    st.builds(violation, _AT, pod=_PODS, node=_NODES),
     st.builds(lambda at, pod: EvictedRecord(**of_pod(at, pod=pod), text="too much"), _AT, _PODS),
     st.builds(
         workload,

@@ -87,6 +87,7 @@ def system(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
         *(f"--listen=127.0.0.1:{port}", f"--records=127.0.0.1:{free_port()}"),
         *(f"--health=127.0.0.1:{status}", f"--cert-files={tls}", "--drain=1"),
         *(f"--store={folder / 'records.db'}", f"--kubeconfig={node.site.plane.kubeconfig}"),
+        f"--prometheus=http://127.0.0.1:{free_port()}",  # where nobody listens
     ]
     process = Process("console", command, folder / "console.log")
     process.start(lambda: is_ready(status), within=60)
@@ -217,6 +218,14 @@ def test_a_client_certificate_does_too(vgpu: Vgpu, system: str) -> None:
 
     (item,) = json.loads(done.stdout)["items"]
     assert (item["namespace"], item["pod"]) == (system, "asked")
+
+
+def test_a_prometheus_that_does_not_answer_is_no_figure(vgpu: Vgpu) -> None:
+    """The console was given one, so use is not known only for now."""
+    done = vgpu("top", "pods")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "Error from the console (502): Prometheus does not answer\n"
 
 
 def test_who_may_not_forward_is_told_so(vgpu: Vgpu) -> None:

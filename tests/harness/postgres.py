@@ -11,7 +11,7 @@ from typing import Final
 
 import psycopg
 
-from tests.harness.debian import require_package
+from tests.cluster.gate import missing
 
 PACKAGE: Final = "postgresql"
 _USER: Final = "postgres"  # the server refuses to run as root; Debian's package makes this user
@@ -24,13 +24,11 @@ def is_installed() -> bool:
 
 
 def programs() -> Path:
-    """Return the folder with initdb and pg_ctl; where there is none, see :mod:`.debian`."""
-
-    def found() -> list[Path]:
-        return sorted(_PROGRAMS.glob("*/bin/initdb"))
-
-    require_package(PACKAGE, lambda: bool(found()))
-    return found()[-1].parent
+    """Return the folder with initdb and pg_ctl; skip, or fail in the gate, where there is none."""
+    found = sorted(_PROGRAMS.glob("*/bin/initdb"))
+    if not found:
+        missing(f"no PostgreSQL; on Debian: apt-get update && apt-get install -y {PACKAGE}")
+    return found[-1].parent
 
 
 @contextmanager

@@ -28,7 +28,7 @@ def _reason(reason: Reason) -> FactList:
     rows = [
         ("It means", (plain(text.meaning.replace("`", "")),)),
         ("Example", (code(text.example),)),
-        ("Decisions", (plain("with this reason", href=address("/decisions", {"reason": reason})),)),
+        ("Decisions", (plain(f"with {reason}", href=address("/decisions", {"reason": reason})),)),
     ]
     if names:
         rows.append(("In HAMi", (code(names),)))

@@ -67,6 +67,7 @@ def hidden_nodes(heading: str) -> PageView:
                 command="kubectl auth can-i list gpunodes.vgpu-admission.io",
             ),
         ),
+        status=403,
         refreshes=False,
     )
 

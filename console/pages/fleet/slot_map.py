@@ -71,6 +71,8 @@ def drawings(gpu: Gpu, tenants: Sequence[DrawnTenant]) -> Iterator[Drawing]:
     memory = [(t, float(t.grant.memory)) for t in tenants]
     yield _bar(f"{name}: memory", memory, whole=gpu.memory, foreign=gpu.foreign, unit="MiB")
     cores = [(t, float(t.grant.cores)) for t in tenants if t.grant.cores]
+    if not cores:
+        return  # nobody has a share of the compute, so nothing of it is taken or free
     yield _bar(f"{name}: compute", cores, whole=WHOLE_GPU, foreign=0, unit="%")
 
 

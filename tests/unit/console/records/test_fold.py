@@ -154,6 +154,19 @@ def test_an_agent_renames_no_pod() -> None:
     assert row.state is PodOutcome.ADMITTED
 
 
+def test_an_agent_speaks_of_pods_of_its_node_only() -> None:
+    """The agent of another node starts no pod, and accuses none."""
+    forged = (started(5, node="gpu-2"), violation(6, node="gpu-2"))
+    row = pod_row(validated(), bound(10), *forged)
+    assert (row.state, row.started_at, row.violations) == (PodOutcome.BOUND, "", 0)
+    row = pod_row(*forged, validated(), bound(10), started(20), violation(30))
+    assert (row.state, row.started_at, row.violations) == (
+        PodOutcome.RUNNING,
+        "2026-11-20T12:00:00.020Z",
+        1,
+    )
+
+
 def test_what_is_about_no_pod_changes_no_state() -> None:
     """The health of a GPU is no decision, and neither is a debug container."""
     assert folded([health()]) == {}

@@ -51,6 +51,14 @@ def test_shares_are_bars_of_memory_and_of_compute() -> None:
     assert [box.label for box in compute.boxes] == ["60 %, held by team-a/p", "40 % free"]
 
 
+def test_without_a_share_of_compute_there_is_no_bar_of_it() -> None:
+    """A pod without a limit may use all, so nothing is called free."""
+    book = ledger(node("n", gpu(T4)), [entry("p", soft_grant(8000, gpu="GPU-n-0"))])
+    one = book.node.gpus[0]
+
+    assert len(list(drawings(one, tenants_of(book, one, EVERYTHING)))) == 1
+
+
 def test_a_stranger_has_no_name() -> None:
     """Neither in the drawing nor in the table."""
     book = ledger(node("n", gpu(T4)), [entry("p", soft_grant(8000, gpu="GPU-n-0"))])

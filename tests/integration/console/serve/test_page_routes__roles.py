@@ -203,3 +203,13 @@ def test_a_decision_as_json_has_its_records() -> None:
     kinds = [one["record"]["kind"] for one in found["records"]]
     assert kinds[0] == "admission"
     assert {"bind", "allocated", "started", "violation"} <= set(kinds)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("address", ["/nodes", "/nodes/gpu-a", "/settings", "/health"])
+def test_what_is_not_theirs_is_told_with_the_right_that_lacks(address: str, form: str) -> None:
+    """In any format: 403, and the command that asks for the right."""
+    answer = get(console_app(scope=TEAM_A), in_format(address, form))
+
+    assert answer.status == 403
+    assert "kubectl auth can-i list gpunodes.vgpu-admission.io" in answer.text
