@@ -63,7 +63,7 @@ def asking(name: str, gib: int) -> Json:
 
 def records(site: Installation, team: str) -> list[Json]:
     lines = site.first.lines()
-    return [line for line in lines if line.get("event") == "bind" and line["namespace"] == team]
+    return [line for line in lines if line.get("kind") == "bind" and line["namespace"] == team]
 
 
 def test_we_post_the_binding_and_the_hook_decides(site: Installation) -> None:

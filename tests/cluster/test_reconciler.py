@@ -163,8 +163,8 @@ def test_a_lost_ledger_is_rebuilt_as_the_agent_confirms_it(site: Installation, t
 
 def late(site: Installation) -> str:
     """Return what the newest entry rests on, by its record."""
-    binds = [line for line in site.first.lines() if line.get("event") == "bind"]
-    return str(binds[-1].get("late"))
+    late = [line for line in site.first.lines() if line.get("kind") == "late-commit"]
+    return str(late[-1].get("basis")) if late else ""
 
 
 def test_a_gpu_node_outlives_its_node_until_its_pods_are_gone(

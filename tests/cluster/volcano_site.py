@@ -168,11 +168,11 @@ class Rig:
         """Return the GPUs that the scheduler itself picked for a pod that is bound."""
 
         def recorded() -> list[list[str]]:
-            lines = (line for line in self.site.first.lines() if line.get("event") == "bind")
+            lines = (line for line in self.site.first.lines() if line.get("kind") == "bind")
             return [
                 line["wished"]
                 for line in lines
-                if (line["namespace"], line["name"]) == (team, name) and "wished" in line
+                if (line["namespace"], line["pod"]) == (team, name) and "wished" in line
             ]
 
         return wait_for(recorded)[-1]
