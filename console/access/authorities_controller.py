@@ -14,6 +14,7 @@ from kube.errors import KubeError, NotFoundError
 CONFIG_MAP: Final = "vgpu-console-ca"
 KEY: Final = "ca.crt"
 POLL_SECONDS: Final = 10.0
+FIRST_SECONDS: Final = 1.0  # while nothing is published yet, for which people wait
 RENEW_SECONDS: Final = 600.0  # after which it is written again, in case somebody changed it
 log = structlog.get_logger(__name__)
 
@@ -33,7 +34,7 @@ class AuthoritiesController:
         """Publish for ever; RBAC: patch on the ConfigMap."""
         while True:
             await self.publish()
-            await self.clock.sleep(POLL_SECONDS)
+            await self.clock.sleep(POLL_SECONDS if self._published else FIRST_SECONDS)
 
     async def publish(self) -> None:
         """Publish once, where that is due; a failure is logged, and tried again."""

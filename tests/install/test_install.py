@@ -274,6 +274,9 @@ def test_a_console_is_added(someone: Person) -> None:
         someone.cluster.kubectl("-n", "vgpu-admission-system", *rollout)
     agents = ("rollout", "status", "daemonset/vgpu-agent", "--timeout=180s")
     someone.cluster.kubectl("-n", "vgpu-admission-agents", *agents)
+    # By what it publishes, kubectl vgpu knows the console.
+    published = ("get", "configmap", "vgpu-console-ca", "--output=jsonpath={.data}")
+    wait_for(lambda: "ca.crt" in someone.cluster.kubectl("-n", "vgpu-admission-system", *published))
 
 
 def test_the_console_shows_the_decision_about_a_pod(someone: Person) -> None:

@@ -6,7 +6,12 @@ from typing import Unpack
 
 import pytest
 
-from console.access.authorities_controller import RENEW_SECONDS, AuthoritiesController
+from console.access.authorities_controller import (
+    FIRST_SECONDS,
+    POLL_SECONDS,
+    RENEW_SECONDS,
+    AuthoritiesController,
+)
 from kube.client import CallOptions
 from kube.errors import ApiError, KubeError, NotFoundError
 from tests.fakes.api_client import FakeApiClient
@@ -100,3 +105,24 @@ def test_without_a_place_it_looks_again_later() -> None:
         assert len(maps.written) == 1
 
     asyncio.run(scenario())
+
+
+def test_the_first_is_published_as_soon_as_it_is_known() -> None:
+    """People wait for it, while the file of the authority is still to come."""
+    maps, clock, text = Maps(), FakeClock(), [""]
+
+    async def scenario() -> None:
+        controller = AuthoritiesController(
+            client=maps, namespace="system", authorities=lambda: text[0], clock=clock.clock()
+        )
+        running = asyncio.create_task(controller.run())
+        while len(clock.slept) < 3:
+            await asyncio.sleep(0)
+        text[0] = ONE
+        while not maps.written:
+            await asyncio.sleep(0)
+        running.cancel()
+
+    asyncio.run(scenario())
+    assert set(clock.slept) <= {FIRST_SECONDS, POLL_SECONDS}
+    assert clock.slept[:3] == [FIRST_SECONDS] * 3
