@@ -116,10 +116,10 @@ def test_the_first_is_published_as_soon_as_it_is_known() -> None:
             client=maps, namespace="system", authorities=lambda: text[0], clock=clock.clock()
         )
         running = asyncio.create_task(controller.run())
-        while len(clock.slept) < 3:
+        while len(clock.slept) < 3:  # noqa: ASYNC110 -- the clock is a fake
             await asyncio.sleep(0)
         text[0] = ONE
-        while not maps.written:
+        while not maps.written:  # noqa: ASYNC110
             await asyncio.sleep(0)
         running.cancel()
 
