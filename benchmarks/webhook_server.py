@@ -20,6 +20,7 @@ import uvloop
 
 from allocator.audit.audit_log import AuditLog
 from allocator.cli.http_server import App, Listen, Receive, Scope, Send
+from allocator.cli.process import freeze_when_settled
 from allocator.config.fleet_file import load_fleet
 from allocator.config.settings import DEFAULTS
 from allocator.model.gpu import Node, Snapshot
@@ -191,7 +192,10 @@ async def run(kind: ServerKind) -> None:
             deciding, journal = reviewer(inventory, lines, audited=kind is ServerKind.OURS)
             app = admission = AdmissionApp(deciding, baseline)
             at_once = admission.at_once
-            tasks = [group.create_task(work) for work in (journal.run(), inventory.run())]
+            # As the product does it, once all is known.
+            collecting = freeze_when_settled(lambda: True)
+            works = (journal.run(), inventory.run(), collecting)
+            tasks = [group.create_task(work) for work in works]
         async with serve_app(
             app, Listen(host=HOST, port=0), context=live.context, at_once=at_once
         ) as port:
