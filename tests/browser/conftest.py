@@ -1,6 +1,5 @@
 """A browser and a console for the tests in it."""
 
-import shutil
 from collections.abc import Iterator
 
 import pytest
@@ -12,24 +11,16 @@ from starlette.routing import Route
 from console.serve.page_templates import FOLDER
 from console.serve.static_files import static_files
 from tests.browser.axe import AxeError, axe_source
-from tests.browser.chromium import PROGRAM, Browser, chromium
-from tests.cluster.controlplane.build import to_stderr
-from tests.cluster.controlplane.toolchain import BuildError
-from tests.cluster.gate import is_gate, missing
+from tests.browser.chromium import Browser, chromium
+from tests.cluster.gate import missing
 from tests.harness.console_site import console_app, serving
-from tests.install.image import install
+from tests.harness.debian_packages import BROWSER, require
 
 
 @pytest.fixture(scope="session")
 def running_browser() -> Iterator[Browser]:
     """Run Chromium; where the suite is the gate, Debian's is installed if there is none."""
-    if shutil.which(PROGRAM) is None:
-        if not is_gate():
-            missing(f"no browser: apt-get install -y {PROGRAM}")
-        try:
-            install([PROGRAM], to_stderr)
-        except BuildError as error:
-            missing(f"no browser: {error}")
+    require(BROWSER)
     with chromium() as running:
         yield running
 

@@ -11,24 +11,16 @@ from typing import Final
 
 import psycopg
 
-from tests.cluster.gate import missing
+from tests.harness.debian_packages import DATABASE, require
 
-PACKAGE: Final = "postgresql"
 _USER: Final = "postgres"  # the server refuses to run as root; Debian's package makes this user
 _PROGRAMS: Final = Path("/usr/lib/postgresql")
 
 
-def is_installed() -> bool:
-    """Say whether the programs of a server are on this machine."""
-    return any(_PROGRAMS.glob("*/bin/initdb"))
-
-
 def programs() -> Path:
     """Return the folder with initdb and pg_ctl; skip, or fail in the gate, where there is none."""
-    found = sorted(_PROGRAMS.glob("*/bin/initdb"))
-    if not found:
-        missing(f"no PostgreSQL; on Debian: apt-get update && apt-get install -y {PACKAGE}")
-    return found[-1].parent
+    require(DATABASE)
+    return max(_PROGRAMS.glob("*/bin/initdb")).parent
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 import contextlib
 import http.server
 import json
-import shutil
 import subprocess
 import threading
 import time
@@ -17,11 +16,8 @@ from typing import Any, Final
 
 import yaml
 
-from tests.cluster.gate import missing
 from tests.cluster.ports import free_port
 
-PACKAGE: Final = "prometheus"  # of Debian, which has both programs
-PROGRAMS: Final = ("prometheus", "promtool")
 READY_WITHIN: Final = 60.0  # seconds
 
 Labels = Mapping[str, str]
@@ -60,12 +56,6 @@ class Prometheus:
             raise AssertionError(f"{parameters}: {error.read().decode()}") from error
         data: dict[str, Any] = body["data"]
         return data
-
-
-def require_prometheus() -> None:
-    """Skip where this machine lacks Prometheus; where the suite is the gate, fail."""
-    if not all(map(shutil.which, PROGRAMS)):
-        missing(f"no Prometheus: apt-get install -y {PACKAGE}")
 
 
 @contextlib.contextmanager

@@ -10,9 +10,10 @@ from tests.cluster.containerd import containerd, forget
 from tests.cluster.controlplane import build
 from tests.cluster.controlplane.build import to_stderr
 from tests.cluster.controlplane.toolchain import BuildError
-from tests.cluster.gate import is_gate, missing
+from tests.cluster.gate import missing
 from tests.cluster.host import Host, require_node
-from tests.install.image import Buildah, bases, install, missing_packages
+from tests.harness.debian_packages import IMAGE_TOOLS, require
+from tests.install.image import Buildah, bases
 from tests.install.one_node import OneNode, network_folder, one_node
 from tests.install.person import Person, blocks, person
 
@@ -38,8 +39,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneNode]:
     """Yield a cluster that has our image in two releases, and an image for workloads."""
     folder = tmp_path_factory.mktemp("one-node")
     require_node()
+    require(*IMAGE_TOOLS)
     try:
-        _require_packages()
         programs = build.build(PROGRAMS, to_stderr)
         archives = _archives(folder)
     except BuildError as error:
@@ -55,15 +56,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneNode]:
             found.load(archive)
             archive.unlink()
         yield found
-
-
-def _require_packages() -> None:
-    """Install what this machine lacks where the suite is the gate, and skip elsewhere."""
-    packages = missing_packages()
-    if packages and not is_gate():
-        missing(f"no installation: apt-get install -y {' '.join(packages)}")
-    if packages:
-        install(packages, to_stderr)
 
 
 def _archives(folder: Path) -> list[Path]:

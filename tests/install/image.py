@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -22,13 +22,6 @@ ROOT: Final = Path(__file__).parents[2]
 SUITE: Final = "bookworm"
 PYTHON: Final = ("ca-certificates", "python3.11", "python3.11-venv", "python3-pip")
 COMPILER: Final = ("gcc", "libc6-dev", "python3.11-dev")
-TOOLS: Final = {  # by program: the package of Debian's that has it
-    "buildah": "buildah",
-    "debootstrap": "debootstrap",
-    "iptables": "iptables",
-    "ip": "iproute2",
-    "/usr/lib/cni/bridge": "containernetworking-plugins",
-}
 _TRUST: Final = Path("etc/ssl/certs/ca-certificates.crt")
 _PIP: Final = ("index-url", "extra-index-url", "trusted-host", "proxy")
 # Where the published image of the interception library keeps it.
@@ -185,17 +178,3 @@ def run(*command: str | Path, variables: Mapping[str, str] | None = None) -> str
     if answer.returncode:
         raise BuildError(f"{' '.join(map(str, command[:6]))}: {answer.stderr[-2000:]}")
     return answer.stdout
-
-
-def missing_packages() -> Sequence[str]:
-    """Return the packages of Debian's that this machine lacks."""
-    return [package for program, package in TOOLS.items() if shutil.which(program) is None]
-
-
-def install(packages: Sequence[str], say: Say) -> None:
-    """Install packages of Debian's; raise :class:`BuildError` where that fails."""
-    say(f"installing Debian's {' '.join(packages)}")
-    quiet = {"DEBIAN_FRONTEND": "noninteractive"}
-    run("apt-get", "update", "--quiet", variables=quiet)
-    options = ("install", "--yes", "--quiet", "--no-install-recommends")
-    run("apt-get", *options, *packages, variables=quiet)

@@ -20,7 +20,8 @@ from console.use.figures import (
     gpus_in_use,
 )
 from manifests.dashboards.panels import expressions
-from tests.harness.prometheus import Prometheus, prometheus, require_prometheus
+from tests.harness.debian_packages import METRICS, require
+from tests.harness.prometheus import Prometheus, prometheus
 from tests.integration.manifests.alert_cases import CASES, RULES_FILE, promtool_document
 from tests.integration.manifests.situations import NAMESPACE, NODE, gone, ill, well
 
@@ -57,7 +58,7 @@ QUERIES = re.findall(
 @pytest.fixture(scope="module")
 def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Prometheus]]:
     """Yield a Prometheus for each situation, once each has enough samples."""
-    require_prometheus()
+    require(METRICS)
     with contextlib.ExitStack() as stack:
         running = {}
         for name, targets in SITUATIONS.items():
@@ -164,7 +165,7 @@ def test_the_console_reads_what_prometheus_answers(clusters: Mapping[str, Promet
 
 
 def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
-    require_prometheus()
+    require(METRICS)
     return subprocess.run(
         ["promtool", *arguments], cwd=MONITORING, capture_output=True, check=False, text=True
     )
