@@ -21,6 +21,7 @@ from allocator.audit.record import (
 from allocator.config.settings import DEFAULTS, Settings, SettingsError, settings_of
 from allocator.ledger.assign import NoFit, PodClaim, assign
 from allocator.ledger.ledger import Ledger
+from allocator.model.allocation import Assignment
 from allocator.model.decision import Findings, Reason
 from allocator.model.gpu import Node
 from allocator.model.untrusted import quote
@@ -160,21 +161,22 @@ def replay_bind(
         fill_policies=in_force.fill_policies,
     )
     assigned = assign(_ledger(node), claim, policy=policy, demand=demand)
-    if isinstance(assigned, NoFit):
-        text = f"node {quote(node.name)}: {assigned.finding} [{assigned.finding.reason}]"
-        replayed: dict[str, Any] = {
-            "outcome": BindVerdict.REFUSED,
-            "reason": str(assigned.finding.reason),
-            "text": text,
-        }
-    else:
-        replayed = {
-            "outcome": BindVerdict.PROMISED,
-            "mode": str(assigned.mode),
-            "containers": given_fields(assigned.containers),
-        }
+    replayed = _assigned_fields(node, assigned)
     recorded = _bind_fields(record, str(replayed.get("text", "")))
     return compared(recorded, replayed, versions=(record.version, version))
+
+
+def _assigned_fields(node: Node, assigned: Assignment | NoFit) -> dict[str, Any]:
+    """Return the outcome as the fields of a bind's record."""
+    if isinstance(assigned, NoFit):
+        text = f"node {quote(node.name)}: {assigned.finding} [{assigned.finding.reason}]"
+        reason = str(assigned.finding.reason)
+        return {"outcome": BindVerdict.REFUSED, "reason": reason, "text": text}
+    return {
+        "outcome": BindVerdict.PROMISED,
+        "mode": str(assigned.mode),
+        "containers": given_fields(assigned.containers),
+    }
 
 
 def _bind_obstacle(record: BindRecord) -> str:
