@@ -102,6 +102,12 @@ class LiveCluster:
         """Say whether nodes, ledgers, namespaces and pods have been listed."""
         return all(self.watches[kind].synced for kind in KINDS[:4])
 
+    @property
+    def client_ca_read(self) -> bool:
+        """Say whether :attr:`client_ca` has been asked for: read, or it cannot be now."""
+        health = self.watches["client-ca"]
+        return health.synced or health.failures > 0
+
     def view(self) -> ClusterView | None:
         """Return nodes and ledgers as they are now, ``None`` before they have been listed."""
         if not (self.watches["gpunodes"].synced and self.watches["nodes"].synced):

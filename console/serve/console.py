@@ -154,8 +154,14 @@ class ConsoleParts:
         """Start what rereads certificates and authorities."""
         folder = self._options.certificates
         pair = PairFiles(certificate=folder / "tls.crt", key=folder / "tls.key")
-        for serving, name in ((self.records_tls, "records"), (self.pages_tls, "pages")):
-            read_pair = Reread(pair=pair, authorities=(self._senders_ca, self._proxy_ca))
+        ports = (
+            (self.records_tls, "records", lambda: True),
+            # Whoever calls earlier would not be asked for a certificate.
+            (self.pages_tls, "pages", lambda: self.cluster.client_ca_read),
+        )
+        for serving, name, known in ports:
+            authorities = (self._senders_ca, self._proxy_ca)
+            read_pair = Reread(pair=pair, authorities=authorities, known=known)
             controller = RefreshController(serving=serving, read_pair=read_pair, announce=_announce)
             start(controller.run(), f"certificates of {name}")
 
@@ -261,16 +267,17 @@ class AuthorityFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reread:
-    """Reads a pair, and the authorities of callers beside it."""
+    """Reads a pair, and the authorities of callers beside it; *known* waits for the others."""
 
     pair: PairFiles
     authorities: tuple[AuthorityFile, ...]
+    known: Callable[[], bool]
 
     async def __call__(self) -> Pair | None:
-        """Read everything; raises ``OSError``."""
+        """Read everything, or nothing yet; raises ``OSError``."""
         for each in self.authorities:
             await asyncio.to_thread(each.reread)
-        return await self.pair()
+        return await self.pair() if self.known() else None
 
 
 def pages_app(routes: list[BaseRoute]) -> Starlette:

@@ -60,6 +60,7 @@ class ApiServer:
         self.tokens: set[str] | None = None  # None: everybody may
         self.requests: list[Request] = []
         self.canned: deque[Canned] = deque()
+        self.delays: dict[str, float] = {}  # seconds before an answer, by path
         self.streams: list[asyncio.Queue[Change | Json | None]] = []
         self.page: dict[str, tuple[int, list[Json]]] = {}
         self.url = ""
@@ -129,6 +130,7 @@ class ApiServer:
                 body=body,
             )
         )
+        await asyncio.sleep(self.delays.get(request.path, 0.0))
         if self.canned:
             canned = self.canned.popleft()
             return web.Response(status=canned.status, headers=canned.headers, body=canned.body)

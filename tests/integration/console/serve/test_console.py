@@ -13,12 +13,14 @@ import aiohttp
 import pytest
 
 from allocator.cli.http_server import Listen
+from console.cluster.live_informer import CLIENT_CA
 from console.serve.console import run
 from console.serve.options import AccessOptions, ConsoleOptions
 from console.store.opening import open_store
 from kube.config import Access
 from tests.builders.sent_records import body_of, health
 from tests.cluster.ports import free_port
+from tests.fakes.api_objects import parsed
 from tests.fakes.api_server import ApiServer
 from tests.fakes.pki import Authority
 from tests.integration.console.ports import answer, play
@@ -80,13 +82,22 @@ class Running:
 
 @contextlib.asynccontextmanager
 async def running(
-    folder: Path, *authorities: Authority, viewers: AccessOptions | None = None
+    folder: Path,
+    *authorities: Authority,
+    viewers: AccessOptions | None = None,
+    client_ca: Authority | None = None,
 ) -> AsyncIterator[tuple[Running, ApiServer]]:
     """Run the program beside an API server; at the end, end it as kubelet does."""
     console = Running(folder)
     if authorities:
         console.issue(*authorities)
     async with ApiServer() as server:
+        if client_ca is not None:
+            namespace, name, key = CLIENT_CA
+            place = parsed(f"/api/v1/namespaces/{namespace}/configmaps")
+            data = {key: client_ca.certificate.decode()}
+            server.objects.create(place, {"metadata": {"name": name}, "data": data})
+            server.delays[f"/api/v1/namespaces/{namespace}/configmaps"] = 0.5
         options = console.options(server.url, viewers or AccessOptions())
         task = asyncio.create_task(run(options, open_store(options.store)))
         try:
@@ -111,7 +122,7 @@ def tls(trusted: Authority, shown: Authority | None = None) -> ssl.SSLContext:
     return context
 
 
-ONE, OTHER = Authority("one"), Authority("other")
+ONE, OTHER, FOREIGN = Authority("one"), Authority("other"), Authority("foreign")
 
 
 def test_without_a_certificate_it_waits(tmp_path: Path) -> None:
@@ -124,6 +135,20 @@ def test_without_a_certificate_it_waits(tmp_path: Path) -> None:
             await console.until_ready()
             url = f"https://{LOOPBACK}:{console.ports['pages']}/login"
             assert (await answer(url, tls=tls(ONE)))[0] == 200
+
+    play(scenario)
+
+
+def test_it_is_ready_once_it_knows_whose_certificates_to_ask_for(tmp_path: Path) -> None:
+    """A certificate of the cluster's authority counts from the first call; a foreign one never."""
+
+    async def scenario() -> None:
+        async with running(tmp_path, ONE, client_ca=OTHER) as (console, _):
+            await console.until_ready()
+            url = f"https://{LOOPBACK}:{console.ports['pages']}/login"
+            with pytest.raises(aiohttp.ClientError):
+                await answer(url, tls=tls(ONE, shown=FOREIGN))
+            assert (await answer(url, tls=tls(ONE, shown=OTHER)))[0] == 200
 
     play(scenario)
 
