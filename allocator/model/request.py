@@ -65,6 +65,7 @@ class ContainerRequest(Value, frozen=True):
     memory: MiB | None = None
     percent: int | None = None
     cores: CorePercent = NO_CORES
+    share: str = ""  # its sharing class, see allocator.model.sharing; empty: it has none
 
     @property
     def of_init(self) -> bool:

@@ -86,6 +86,8 @@ def _request_options(request: PodRequest) -> dict[str, Any]:
         fields["priority"] = int(request.priority)
     if request.library_off:
         fields["library_off"] = True
+    if share := request.containers[0].share:
+        fields["share"] = share
     return fields
 
 

@@ -3,11 +3,14 @@
 import pytest
 
 from allocator.metax.names import APP_CLASS_KEY, QOS_KEY
-from allocator.metax.sharing import (
+from allocator.model.sharing import (
     AppClass,
     QosPolicy,
     ShareClass,
     ShareDefect,
+    ShareKeys,
+    books_cores,
+    may_join,
     parse_share_class,
     share_class,
 )
@@ -19,14 +22,14 @@ OFFLINE = ShareClass(QosPolicy.BEST_EFFORT, AppClass.OFFLINE)
 
 def read(annotations: dict[str, str], *counts: int) -> ShareClass:
     """Return the class of annotations that must be good."""
-    found = share_class(annotations, counts)
+    found = share_class(annotations, ShareKeys(QOS_KEY, APP_CLASS_KEY), counts)
     assert isinstance(found, ShareClass), found
     return found
 
 
 def defects(annotations: dict[str, str], *counts: int) -> tuple[ShareDefect, ...]:
     """Return what is wrong with annotations that must be refused."""
-    found = share_class(annotations, counts)
+    found = share_class(annotations, ShareKeys(QOS_KEY, APP_CLASS_KEY), counts)
     assert not isinstance(found, ShareClass)
     return found
 
@@ -119,6 +122,15 @@ def test_both_defects_are_told_at_once() -> None:
 def test_who_joins_whom(mine: ShareClass, theirs: ShareClass, may: bool) -> None:
     """The GPU is in use by *theirs*, and *mine* comes later."""
     assert mine.joins(theirs) is may
+
+
+def test_a_grant_without_a_class_is_in_nobodys_way() -> None:
+    """On GPUs that are not divided by a policy nothing changes."""
+    assert may_join("", "best-effort")
+    assert may_join("online", "")
+    assert not may_join(str(BEST), str(FIXED))
+    assert may_join(str(ONLINE), str(OFFLINE))
+    assert [books_cores(str(c)) for c in (BEST, OFFLINE, ONLINE)] == [True, True, False]
 
 
 def test_only_online_pods_are_not_charged_for_compute() -> None:

@@ -1,16 +1,16 @@
-"""Sharing classes: which pods may share one MetaX GPU, by QoS policy and application class.
+"""Sharing classes: which pods may share one GPU, where its driver divides it by a policy.
 
 The first pod on a GPU decides how it is shared: its QoS policy is the policy of the GPU until the
 last pod has gone. Pods with an application class share GPUs with such pods only, and an offline pod
-never joins an online one. MetaX states these rules in HAMi.
+never joins an online one. These are MetaX's rules. GPUs without such policies know no classes.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
-from allocator.metax.names import APP_CLASS_KEY, QOS_KEY
 from allocator.model.untrusted import quote
 
 
@@ -31,6 +31,14 @@ class AppClass(StrEnum):
 
 DEFAULT_POLICY: Final = QosPolicy.BEST_EFFORT
 _SEPARATOR: Final = ":"
+
+
+@dataclass(frozen=True, slots=True)
+class ShareKeys:
+    """The annotations that name the sharing class of a pod."""
+
+    policy: str
+    app_class: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +75,7 @@ class ShareClass:
 
 
 def share_class(
-    annotations: Mapping[str, str], counts: Iterable[int]
+    annotations: Mapping[str, str], keys: ShareKeys, counts: Iterable[int]
 ) -> ShareClass | tuple[ShareDefect, ...]:
     """Return the sharing class in *annotations*, or what is wrong with them.
 
@@ -75,9 +83,25 @@ def share_class(
     have one. Without a policy it is ``best-effort``; the policy of an online pod is not used.
     """
     defects: list[ShareDefect] = []
-    app_class = _app_class(annotations, counts, defects)
-    policy = None if app_class is AppClass.ONLINE else _policy(annotations, defects)
+    app_class = _app_class(annotations, keys.app_class, counts, defects)
+    online = app_class is AppClass.ONLINE
+    policy = None if online else _policy(annotations, keys.policy, defects)
     return tuple(defects) or ShareClass(policy, app_class)
+
+
+@lru_cache(maxsize=256)
+def may_join(mine: str, theirs: str) -> bool:
+    """Say whether a grant of class *mine* may join one of class *theirs* on a GPU.
+
+    Both are texts of classes. Where one is none, neither has a say.
+    """
+    own, other = parse_share_class(mine), parse_share_class(theirs)
+    return own is None or other is None or own.joins(other)
+
+
+def books_cores(text: str) -> bool:
+    """Say whether a grant whose class is *text* competes for compute."""
+    return text != AppClass.ONLINE
 
 
 def parse_share_class(text: str) -> ShareClass | None:
@@ -91,30 +115,30 @@ def parse_share_class(text: str) -> ShareClass | None:
 
 
 def _app_class(
-    annotations: Mapping[str, str], counts: Iterable[int], defects: list[ShareDefect]
+    annotations: Mapping[str, str], key: str, counts: Iterable[int], defects: list[ShareDefect]
 ) -> AppClass | None:
-    text = annotations.get(APP_CLASS_KEY)
+    text = annotations.get(key)
     if text is None:
         return None
     if text not in set(AppClass):
-        what = f"{APP_CLASS_KEY} {quote(text)} is not a class"
-        remedy = f"use {AppClass.ONLINE} or {AppClass.OFFLINE}, or remove {APP_CLASS_KEY}"
-        defects.append(ShareDefect(APP_CLASS_KEY, what, remedy))
+        what = f"{key} {quote(text)} is not a class"
+        remedy = f"use {AppClass.ONLINE} or {AppClass.OFFLINE}, or remove {key}"
+        defects.append(ShareDefect(key, what, remedy))
         return None
     if (most := max(counts, default=1)) > 1:
-        what = f"{APP_CLASS_KEY} {text} goes with one GPU, and a container asks for {most}"
-        remedy = f"ask for 1, or remove {APP_CLASS_KEY}"
-        defects.append(ShareDefect(APP_CLASS_KEY, what, remedy))
+        what = f"{key} {text} goes with one GPU, and a container asks for {most}"
+        remedy = f"ask for 1, or remove {key}"
+        defects.append(ShareDefect(key, what, remedy))
     return AppClass(text)
 
 
-def _policy(annotations: Mapping[str, str], defects: list[ShareDefect]) -> QosPolicy:
-    text = annotations.get(QOS_KEY)
+def _policy(annotations: Mapping[str, str], key: str, defects: list[ShareDefect]) -> QosPolicy:
+    text = annotations.get(key)
     if text is None:
         return DEFAULT_POLICY
     if text in set(QosPolicy):
         return QosPolicy(text)
     names = ", ".join(QosPolicy)
-    what = f"{QOS_KEY} {quote(text)} is not a policy"
-    defects.append(ShareDefect(QOS_KEY, what, f"use one of {names}, or remove {QOS_KEY}"))
+    what = f"{key} {quote(text)} is not a policy"
+    defects.append(ShareDefect(key, what, f"use one of {names}, or remove {key}"))
     return DEFAULT_POLICY
