@@ -2,10 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
+from typing import Final
+
+import msgspec
 
 from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
 from allocator.model.decision import Finding, Findings, Reason, all_findings, findings_of
 from allocator.model.request import MOST_CONTAINERS, ContainerRequest, Mode, PodRequest
+from allocator.model.sharing import ShareClass, books_cores, share_class
+from allocator.model.units import NO_CORES
+from allocator.model.untrusted import quote
 from allocator.request.containers import (
     MOST_FINDINGS,
     ContainerSpec,
@@ -82,9 +88,12 @@ def _pod(
     off = library_off(annotations, named, asking, vocabulary=vocabulary)
     if isinstance(off, Finding):
         return Findings(off)
+    share = _share(annotations, vocabulary, asking)
+    if isinstance(share, Findings):
+        return share
     return PodRequest(
         vocabulary=vocabulary.name,
-        containers=tuple(asking),
+        containers=_with_share(asking, share),
         mode=Mode.HAMI_CORE if off else named.mode,
         profile=named.profile,
         filters=named.filters,
@@ -94,6 +103,45 @@ def _pod(
         mode_key=named.mode_key,
         library_off=off,
     )
+
+
+_GO_BOOLEANS: Final = frozenset(
+    ["1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False"]
+)
+
+
+def _share(
+    annotations: Mapping[str, str], vocabulary: Vocabulary, asking: Sequence[ContainerRequest]
+) -> str | Findings:
+    """Return the sharing class of a pod, empty where its vocabulary has none."""
+    findings: list[Finding] = []
+    key = vocabulary.topology_key
+    if key is not None and annotations.get(key, "true") not in _GO_BOOLEANS:
+        what = f"{key} {quote(annotations[key])} is neither true nor false"
+        findings.append(_annotation_finding(key, what, f"use true or false, or remove {key}"))
+    if vocabulary.share_keys is None:
+        return findings_of(findings) or ""
+    counts = [container.count for container in asking]
+    found = share_class(annotations, vocabulary.share_keys, counts)
+    if not isinstance(found, ShareClass):
+        findings += [_annotation_finding(d.key, d.what, d.remedy) for d in found]
+    return findings_of(findings) or str(found)
+
+
+def _with_share(asking: Sequence[ContainerRequest], share: str) -> tuple[ContainerRequest, ...]:
+    """Return *asking* with their sharing class; one that goes first is charged for no compute."""
+    if not share:
+        return tuple(asking)
+    booked = books_cores(share)
+    return tuple(
+        msgspec.structs.replace(one, share=share, cores=one.cores if booked else NO_CORES)
+        for one in asking
+    )
+
+
+def _annotation_finding(key: str, what: str, remedy: str) -> Finding:
+    field = f'metadata.annotations["{key}"]'
+    return Finding(reason=Reason.MALFORMED, place="pod", field=field, what=what, remedy=remedy)
 
 
 def _too_many_containers(number: int) -> Finding:
