@@ -83,7 +83,9 @@ def share_class(
     have one. Without a policy it is ``best-effort``; the policy of an online pod is not used.
     """
     defects: list[ShareDefect] = []
-    app_class = _app_class(annotations, keys.app_class, counts, defects)
+    app_class = _app_class(
+        annotations.get(keys.app_class), keys.app_class, counts=counts, defects=defects
+    )
     online = app_class is AppClass.ONLINE
     policy = None if online else _policy(annotations, keys.policy, defects)
     return tuple(defects) or ShareClass(policy, app_class)
@@ -115,9 +117,8 @@ def parse_share_class(text: str) -> ShareClass | None:
 
 
 def _app_class(
-    annotations: Mapping[str, str], key: str, counts: Iterable[int], defects: list[ShareDefect]
+    text: str | None, key: str, *, counts: Iterable[int], defects: list[ShareDefect]
 ) -> AppClass | None:
-    text = annotations.get(key)
     if text is None:
         return None
     if text not in set(AppClass):

@@ -99,7 +99,10 @@ def takes(container_request: ContainerRequest, headroom: Headroom) -> bool:
 
 
 def _joins(share: str, headroom: Headroom) -> bool:
-    return all([may_join(share, theirs) for theirs in headroom.shares])
+    for theirs in headroom.shares:  # noqa: SIM110 -- compiled, a loop costs less than a generator
+        if not may_join(share, theirs):
+            return False
+    return True
 
 
 def _missing_amounts(

@@ -39,6 +39,8 @@ def encode_request(recorded: RecordedRequest) -> dict[str, Any]:
         "containers": [_container_fields(container) for container in request.containers],
     }
     fields |= _request_options(request)
+    if share := request.containers[0].share:
+        fields["share"] = share
     fields |= _circumstances(recorded)
     return fields
 
@@ -86,8 +88,6 @@ def _request_options(request: PodRequest) -> dict[str, Any]:
         fields["priority"] = int(request.priority)
     if request.library_off:
         fields["library_off"] = True
-    if share := request.containers[0].share:
-        fields["share"] = share
     return fields
 
 

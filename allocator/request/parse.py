@@ -78,8 +78,13 @@ def _pod(
         return findings_of(findings[:MOST_FINDINGS])
     named = annotation_request(annotations, vocabulary)
     policies = fill_policies(annotations)
-    if isinstance(named, Findings) or isinstance(policies, Findings):
-        refused = [part.all for part in (named, policies) if isinstance(part, Findings)]
+    sharing = _with_share(annotations, vocabulary, asking)
+    if (
+        isinstance(named, Findings)
+        or isinstance(policies, Findings)
+        or isinstance(sharing, Findings)
+    ):
+        refused = [part.all for part in (named, policies, sharing) if isinstance(part, Findings)]
         return all_findings([*findings, *chain.from_iterable(refused)][:MOST_FINDINGS])
     if findings:
         return all_findings(findings[:MOST_FINDINGS])
@@ -88,12 +93,9 @@ def _pod(
     off = library_off(annotations, named, asking, vocabulary=vocabulary)
     if isinstance(off, Finding):
         return Findings(off)
-    share = _share(annotations, vocabulary, asking)
-    if isinstance(share, Findings):
-        return share
     return PodRequest(
         vocabulary=vocabulary.name,
-        containers=_with_share(asking, share),
+        containers=sharing,
         mode=Mode.HAMI_CORE if off else named.mode,
         profile=named.profile,
         filters=named.filters,
@@ -128,8 +130,13 @@ def _share(
     return findings_of(findings) or str(found)
 
 
-def _with_share(asking: Sequence[ContainerRequest], share: str) -> tuple[ContainerRequest, ...]:
+def _with_share(
+    annotations: Mapping[str, str], vocabulary: Vocabulary, asking: Sequence[ContainerRequest]
+) -> tuple[ContainerRequest, ...] | Findings:
     """Return *asking* with their sharing class; one that goes first is charged for no compute."""
+    share = _share(annotations, vocabulary, asking)
+    if isinstance(share, Findings):
+        return share
     if not share:
         return tuple(asking)
     booked = books_cores(share)
