@@ -19,7 +19,7 @@ from allocator.cluster.configmaps import (
     node_configs_in,
     settings_in,
 )
-from allocator.cluster.family_inventories import FamilyInventories
+from allocator.cluster.family_inventories import FamilyInventories, with_links_of
 from allocator.cluster.objects import (
     ConfigMap,
     Namespace,
@@ -348,11 +348,12 @@ class Inventory:
         On a node with a register annotation, MIG instances use Volcano's positions.
         """
         ledger = self._ledgers.get(name)
+        described = self._families.node(self._nodes[name].facts)
         # A node whose status is not read has GPUs all the same: nothing is known of them.
         if ledger is not None and (ledger.node.gpus or ledger.excess is not None):
             registered = bool(self._nodes[name].register)
-            return with_volcano_positions(ledger.node) if registered else ledger.node
-        described = self._families.node(self._nodes[name].facts)
+            node = with_volcano_positions(ledger.node) if registered else ledger.node
+            return with_links_of(node, described)
         return described or self._registers.node(name, self._nodes[name].full_register)
 
     def config_maps(self) -> Mapping[str, ConfigMap] | None:
@@ -365,9 +366,13 @@ class Inventory:
 
     def node_identity(self, node: NodeObject) -> NodeIdentity:
         """Return the identity of *node*, its register included."""
-        described = self._families.node(node.facts)
-        if described is not None and node.facts is not None:
-            return node.identity(described, registered_by=node.facts.family)
+        described = self._families.inventory(node.facts)
+        if described.node is not None and node.facts is not None:
+            return node.identity(
+                described.node,
+                registered_by=node.facts.family,
+                registered_closed=described.closed,
+            )
         return self._registers.identity(node)
 
     def node_identities(self) -> Mapping[str, NodeIdentity] | None:

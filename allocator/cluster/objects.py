@@ -47,6 +47,7 @@ class _System(msgspec.Struct, frozen=True):
 
 class _NodeStatus(msgspec.Struct, frozen=True):
     system: _System | None = msgspec.field(name="nodeInfo", default=None)
+    capacity: dict[str, str] | None = None
     allocatable: dict[str, str] | None = None
 
 
@@ -115,8 +116,17 @@ class NodeObject:
         """Return the register as it was before we lowered it."""
         return restore_register(self.register, self.saved_register)
 
-    def identity(self, registered: Node | None = None, *, registered_by: str = "") -> NodeIdentity:
-        """Return its identity; *registered* is its register, decoded, as *registered_by* says."""
+    def identity(
+        self,
+        registered: Node | None = None,
+        *,
+        registered_by: str = "",
+        registered_closed: str = "",
+    ) -> NodeIdentity:
+        """Return its identity; *registered* is its register, decoded, as *registered_by* says.
+
+        *registered_closed* says why none of its GPUs may be given out, if so.
+        """
         return NodeIdentity(
             name=self.name,
             uid=self.uid,
@@ -124,6 +134,7 @@ class NodeObject:
             agent=self.has_agent,
             registered=registered,
             registered_by=registered_by,
+            registered_closed=registered_closed,
             withdrawn=self.withdrawn,
             offered=self.offered,
             added=self.added,
@@ -154,21 +165,34 @@ def decode_node(raw: bytes, known: Callable[[str], NodeObject | None] = _unknown
     if before is not None and metadata.is_version(before.uid, before.resource_version):
         return before
     allocatable = (node.status and node.status.allocatable) or {}
-    annotations = metadata.annotations or {}
+    annotations, labels = metadata.annotations or {}, metadata.labels or {}
     added = annotations.get(CAPACITY_KEY, "")
     return NodeObject(
         name=metadata.name,
         register=(metadata.annotations or {}).get(REGISTER_ANNOTATION, ""),
         uid=metadata.uid,
         boot=system.boot if system else "",
-        has_agent=AGENT_LABEL in (metadata.labels or {}),
+        has_agent=AGENT_LABEL in labels,
         handshake=(metadata.annotations or {}).get(HANDSHAKE_ANNOTATION, ""),
         saved_register=(metadata.annotations or {}).get(REGISTER_KEY, ""),
         resource_version=metadata.version,
         withdrawn=withdrawn_resources(allocatable),
         offered=offered_resources(allocatable),
         added=frozenset(filter(None, added.split(","))),
-        facts=inventory_facts(metadata.name, annotations, allocatable),
+        facts=None if AGENT_LABEL in labels else _facts(node, annotations, labels),
+    )
+
+
+def _facts(
+    node: _NodeObject, annotations: Mapping[str, str], labels: Mapping[str, str]
+) -> InventoryFacts | None:
+    status = node.status or _NodeStatus()
+    return inventory_facts(
+        node.metadata.name,
+        annotations,
+        labels=labels,
+        capacity=status.capacity or {},
+        allocatable=status.allocatable or {},
     )
 
 

@@ -15,11 +15,9 @@ from allocator.metax.cards import MOST_CARDS, MetaxCard, decode_cards
 from allocator.metax.names import (
     CARDS_KEY,
     GPU,
-    LOSSES_KEY,
     MEMORY_LABEL,
     MODEL_LABEL,
     MODES_CONFIG_MAP,
-    SCORES_KEY,
     SGPU,
 )
 from allocator.metax.node_modes import NodeMode
@@ -32,13 +30,12 @@ UNTOLD_MODEL: Final = "MetaX GPU"
 _LONGEST_NAME: Final = 80  # of the node, in the name of a whole GPU
 _MEMORY: Final = re.compile(r"([1-9][0-9]{0,3})(?:GB|GiB)", re.ASCII)
 _MODEL: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,62}", re.ASCII)
-_ANNOTATIONS: Final = (CARDS_KEY, SCORES_KEY, LOSSES_KEY)
 _EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedGpus:
-    """What of a Node its GPUs follow from; equal values have equal GPUs."""
+    """What of a Node its GPUs follow from."""
 
     annotations: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
     labels: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
@@ -54,24 +51,6 @@ class MetaxGpus:
     cards: tuple[MetaxCard, ...] = ()
     closed: str = ""
     problems: tuple[Problem, ...] = ()
-
-
-def published_gpus(
-    *,
-    annotations: Mapping[str, str],
-    labels: Mapping[str, str],
-    capacity: Mapping[str, str],
-    allocatable: Mapping[str, str],
-) -> PublishedGpus | None:
-    """Return what of a Node its GPUs follow from, ``None`` where it is no node of MetaX's."""
-    if CARDS_KEY not in annotations and GPU not in capacity and SGPU not in capacity:
-        return None
-    return PublishedGpus(
-        annotations={key: annotations[key] for key in _ANNOTATIONS if key in annotations},
-        labels={key: labels[key] for key in (MODEL_LABEL, MEMORY_LABEL) if key in labels},
-        capacity={key: capacity[key] for key in (GPU, SGPU) if key in capacity},
-        allocatable={key: allocatable[key] for key in (GPU, SGPU) if key in allocatable},
-    )
 
 
 def metax_gpus(

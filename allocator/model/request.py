@@ -9,6 +9,7 @@ from allocator.model.units import NO_CORES, WHOLE_GPU, CorePercent, MiB
 from allocator.model.value import Value
 
 NVIDIA: Final = "nvidia"  # the family of GPUs that say of no other that they belong to it
+METAX: Final = "metax"
 
 
 class Mode(StrEnum):

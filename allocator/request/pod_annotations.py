@@ -124,8 +124,11 @@ def _mode_of(key: str, text: str, vocabulary: Vocabulary) -> Mode | Finding:
         return _isolation_mode(key, text)
     if key == MODE_KEY and vocabulary.mode is not None and text == str(vocabulary.mode):
         return vocabulary.mode  # as an earlier pass of admission writes it
-    if text == str(Mode.MIG) and vocabulary.mode is not None:
+    if text == str(Mode.MIG) and vocabulary.mode is not None and vocabulary.named_modes:
         return _mig_elsewhere(key, vocabulary)
+    if not vocabulary.named_modes:
+        what = f"{key} {quote(text)} does not go with {vocabulary.slot}, whose mode is set already"
+        return _finding(key, what, f"remove {key}", reason=Reason.MODE_UNAVAILABLE)
     return _MODES.get(text) or _finding(
         key,
         f"mode {quote(text)} is not known",

@@ -10,7 +10,6 @@ from allocator.metax.inventory import (
     MetaxGpus,
     PublishedGpus,
     metax_gpus,
-    published_gpus,
 )
 from allocator.metax.names import CARDS_KEY, GPU, MEMORY_LABEL, MODEL_LABEL, SGPU
 from allocator.metax.node_modes import NodeMode
@@ -155,31 +154,3 @@ def test_an_odd_label_of_memory_is_told_and_not_used(text: str) -> None:
 def test_an_odd_model_is_not_shown(text: str) -> None:
     """A label cannot hold such text, but this module need not rely on that."""
     assert {card.model for card in of(native(**{MODEL_LABEL: text})).cards} == {UNTOLD_MODEL}
-
-
-def test_other_nodes_publish_nothing_of_metax() -> None:
-    """A node of NVIDIA's keeps its own way to its GPUs."""
-    assert (
-        published_gpus(
-            annotations={"a": "b"}, labels={MODEL_LABEL: "x"}, capacity={"cpu": "4"}, allocatable={}
-        )
-        is None
-    )
-
-
-def test_only_what_gpus_follow_from_is_kept() -> None:
-    """Two Nodes that differ elsewhere have equal GPUs, so nothing is decided again."""
-    one = published_gpus(
-        annotations={**CARDS, "other": "1"},
-        labels={MODEL_LABEL: "MXC500", "zone": "a"},
-        capacity={SGPU: "16", "cpu": "4"},
-        allocatable={SGPU: "16", "cpu": "3"},
-    )
-    other = published_gpus(
-        annotations=CARDS,
-        labels={MODEL_LABEL: "MXC500"},
-        capacity={SGPU: "16"},
-        allocatable={SGPU: "16"},
-    )
-
-    assert one == other is not None

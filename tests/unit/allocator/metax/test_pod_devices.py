@@ -20,7 +20,7 @@ NOW = datetime(2026, 3, 1, 8, 15, 31, 250, tzinfo=UTC)
 
 def grant(cores: int, memory: int, uuid: str = "GPU-b") -> Grant:
     """Return a share of one GPU."""
-    return Grant(gpu=uuid, mode=Mode.HAMI_CORE, memory=MiB(memory), cores=CorePercent(cores))
+    return Grant(gpu=uuid, mode=Mode.SGPU, memory=MiB(memory), cores=CorePercent(cores))
 
 
 def test_a_share_is_written_for_the_plugin_and_for_hami() -> None:
