@@ -9,10 +9,11 @@ import structlog
 
 from allocator.catalog.keys import CAPACITY_KEY, REGISTER_KEY
 from allocator.catalog.vocabularies import OWN
+from allocator.hami.node_marks import UNMARKED, HamiMarks, hami_marks
 from allocator.ledger.closed import offered_resources, withdrawn_resources
 from allocator.ledger.drift import MOST_PROBLEMS
 from allocator.ledger.ledger import Ledger, parse_ledger_text
-from allocator.ledger.lifecycle import NodeIdentity
+from allocator.ledger.lifecycle import REGISTER_DRIVER, NodeIdentity
 from allocator.model.gpu import Node
 from allocator.volcano.register import HANDSHAKE_ANNOTATION, REGISTER_ANNOTATION
 from allocator.volcano.registered_capacity import restore_register
@@ -101,25 +102,30 @@ class NodeObject:
     withdrawn: frozenset[str] = frozenset()  # extended resources of which it has 0 to give
     offered: frozenset[str] = frozenset()  # those of which it has more
     added: frozenset[str] = frozenset()  # those that our agent notes as its own
+    hami: HamiMarks = UNMARKED
 
     @property
-    def gpu_facts(self) -> tuple[str, str, str, str]:
+    def gpu_facts(self) -> tuple[object, ...]:
         """Return what the node's GPUs, and whether they may be given out, depend on."""
-        return self.uid, self.boot, self.register, self.saved_register
+        registers = self.register, self.saved_register, self.hami.register, self.hami.alive
+        return self.uid, self.boot, *registers
 
     @property
     def full_register(self) -> str:
         """Return the register as it was before we lowered it."""
         return restore_register(self.register, self.saved_register)
 
-    def identity(self, registered: Node | None = None) -> NodeIdentity:
-        """Return its identity; *registered* is its register, decoded."""
+    def identity(
+        self, registered: Node | None = None, driver: str = REGISTER_DRIVER
+    ) -> NodeIdentity:
+        """Return its identity; *registered* is its register, decoded, and *driver* whose it is."""
         return NodeIdentity(
             name=self.name,
             uid=self.uid,
             boot=self.boot,
             agent=self.has_agent,
             registered=registered,
+            register_driver=driver,
             withdrawn=self.withdrawn,
             offered=self.offered,
             added=self.added,
@@ -150,19 +156,22 @@ def decode_node(raw: bytes, known: Callable[[str], NodeObject | None] = _unknown
     if before is not None and metadata.is_version(before.uid, before.resource_version):
         return before
     allocatable = (node.status and node.status.allocatable) or {}
-    added = (metadata.annotations or {}).get(CAPACITY_KEY, "")
+    offered = offered_resources(allocatable)
+    annotations = metadata.annotations or {}
+    added = annotations.get(CAPACITY_KEY, "")
     return NodeObject(
         name=metadata.name,
-        register=(metadata.annotations or {}).get(REGISTER_ANNOTATION, ""),
+        register=annotations.get(REGISTER_ANNOTATION, ""),
         uid=metadata.uid,
         boot=system.boot if system else "",
         has_agent=AGENT_LABEL in (metadata.labels or {}),
-        handshake=(metadata.annotations or {}).get(HANDSHAKE_ANNOTATION, ""),
-        saved_register=(metadata.annotations or {}).get(REGISTER_KEY, ""),
+        handshake=annotations.get(HANDSHAKE_ANNOTATION, ""),
+        saved_register=annotations.get(REGISTER_KEY, ""),
         resource_version=metadata.version,
         withdrawn=withdrawn_resources(allocatable),
-        offered=offered_resources(allocatable),
+        offered=offered,
         added=frozenset(filter(None, added.split(","))),
+        hami=hami_marks(annotations, offered),
     )
 
 

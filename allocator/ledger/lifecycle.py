@@ -25,8 +25,9 @@ from allocator.ledger.ledger import Ledger, describes_node
 from allocator.ledger.schema import status_of
 from allocator.model.gpu import Node
 
-# status.driver of a status that was read from a register annotation.
+# status.driver of a status that was read from a register annotation: whose it was.
 REGISTER_DRIVER: Final[str] = NodeAgent.UPSTREAM.value
+REGISTER_DRIVERS: Final = frozenset(agent.value for agent in NodeAgent if agent.is_other)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,7 @@ class NodeIdentity:
     boot: str  # boot id
     agent: bool = False  # it runs our agent
     registered: Node | None = None  # the GPUs of its register annotation, None without one
+    register_driver: str = REGISTER_DRIVER  # whose register that is
     # Extended resources of which kubelet has none to give, as after the end of their device plugin.
     withdrawn: frozenset[str] = frozenset()
     offered: frozenset[str] = frozenset()  # extended resources of which it has some to give
@@ -93,7 +95,7 @@ def status_is_current(ledger: Ledger, *, node_uid: str, boot: str, upstream: boo
     A status from a register is current only with *upstream*, which says that another plugin serves
     the nodes.
     """
-    by_right_agent = upstream or ledger.driver != REGISTER_DRIVER
+    by_right_agent = upstream or ledger.driver not in REGISTER_DRIVERS
     return by_right_agent and describes_node(ledger, node_uid=node_uid, boot=boot)
 
 
@@ -104,7 +106,7 @@ def _abandoned_step(ledger: Ledger) -> Step | None:
 
 
 def _register_status(node: NodeIdentity, registered: Node, ledger: Ledger) -> WriteStatus | None:
-    identity = {"nodeUID": node.uid, "bootID": node.boot, "driver": REGISTER_DRIVER}
+    identity = {"nodeUID": node.uid, "bootID": node.boot, "driver": node.register_driver}
     status = {**identity, **status_of(registered)}
     written = (ledger.inventory, ledger.node_uid, ledger.boot, ledger.driver)
     is_unchanged = written == (status["inventory"], *identity.values())

@@ -10,7 +10,6 @@ from allocator.catalog.launchers import launcher_of
 from allocator.catalog.vocabularies import OTHER_PLUGINS, Vocabulary
 from allocator.config.settings import (
     Injection,
-    NodeAgent,
     SchedulerName,
     Settings,
     Tolerance,
@@ -102,7 +101,7 @@ class Rewrite(Value, frozen=True):
     @property
     def column(self) -> Column:
         """Return how its asking containers are treated."""
-        if self.settings.node_agent is NodeAgent.UPSTREAM:
+        if self.settings.node_agent.is_other:
             return Column.UPSTREAM
         if self.choice.source is ModeSource.BEST:
             return Column.OPEN

@@ -81,6 +81,7 @@ def _promise(
         entry=entry,
         inputs=bind_inputs(bind, context, ledger),
         served_by=context.settings.node_agent,
+        told_to_hami=context.settings.hami_register,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Final
 
 import orjson
 
+from allocator.catalog import hami_keys as hami
 from allocator.catalog.injection import GPU_INDEX, GPU_UNITS, PRELOAD_LIBRARY, PRELOAD_NOTHING
 from allocator.catalog.keys import (
     ALLOCATION_KEYS,
@@ -30,8 +31,9 @@ from allocator.volcano.device_list import LIST_ANNOTATION, ListedDevice, encode_
 from webhook.admission.containers import container_refs
 from webhook.admission.rewrite import keys_of
 from webhook.binding.decide import BindInputs, BindRequest
+from webhook.binding.hami_annotations import hami_annotations
 from webhook.review.binding_schema import Binding
-from webhook.review.json_patch import Intent, Operation
+from webhook.review.json_patch import Intent, Operation, pointer_token
 from webhook.review.json_patch import operations as annotating
 from webhook.review.pod_schema import Pod
 
@@ -48,6 +50,7 @@ class Commit:
     entry: Entry  # the same, as the ledger records it
     inputs: BindInputs  # what was decided on
     served_by: NodeAgent  # whose agent or plugin serves the node
+    told_to_hami: bool = False  # HAMi's scheduler counts the pods that our agent serves
 
 
 def strip_reserved(binding: Binding, vocabularies: Iterable[Vocabulary]) -> list[Operation]:
@@ -79,7 +82,21 @@ def committed_patch(commit: Commit, now: datetime) -> list[Operation]:
         annotations_removed=_reserved_keys(binding, commit.inputs.vocabularies),
     )
     uid = {"op": "add", "path": "/metadata/uid", "value": commit.entry.uid}
-    return [uid, *annotating(_as_pod(binding), intent)]
+    return [uid, *annotating(_as_pod(binding), intent), *_label_operations(commit)]
+
+
+def _label_operations(commit: Commit) -> list[Operation]:
+    """Return what adds HAMi's label, by which its monitor finds the pods of a node.
+
+    API servers since 1.35 copy labels from a Binding to its pod. Earlier ones ignore them.
+    """
+    if not _is_told_to_hami(commit):
+        return []
+    node = commit.assignment.node
+    if commit.bind.bound.binding.metadata.labels is None:
+        return [{"op": "add", "path": "/metadata/labels", "value": {hami.NODE_KEY: node}}]
+    path = f"/metadata/labels/{pointer_token(hami.NODE_KEY)}"
+    return [{"op": "add", "path": path, "value": node}]
 
 
 def _as_pod(binding: Binding) -> Pod:
@@ -97,16 +114,19 @@ def _reserved_keys(binding: Binding, vocabularies: Iterable[Vocabulary]) -> tupl
     return tuple(
         key
         for key in binding.metadata.annotations or ()
-        if key in ALLOCATION_KEYS or key in read or key.startswith((OWN, CDI_PREFIX))
+        if key in ALLOCATION_KEYS
+        or key in hami.POD_KEYS
+        or key in read
+        or key.startswith((OWN, CDI_PREFIX))
     )
 
 
 def annotations(commit: Commit, now: datetime) -> dict[str, str]:
-    """Return all annotations of a bound pod: Volcano's six, ours, and those its env reads."""
+    """Return all annotations of a bound pod: the plugin's, ours, and those its env reads."""
     bind, mode = commit.bind, commit.assignment.mode
     held = wire_of(commit.entry)["containers"]
     values = {
-        **_volcano(commit, now),
+        **_plugin_annotations(commit, now),
         bind.vocabulary.mode_key or MODE_KEY: str(mode),
         MODE_SOURCE_KEY: str(bind.source),
         SERVED_BY_KEY: str(commit.served_by),
@@ -117,6 +137,19 @@ def annotations(commit: Commit, now: datetime) -> dict[str, str]:
     if commit.served_by is NodeAgent.OURS:
         values.update(_container_annotations(commit))
     return values
+
+
+def _plugin_annotations(commit: Commit, now: datetime) -> dict[str, str]:
+    """Return what the plugin of the node and other schedulers read."""
+    pod, served = commit.bind.live.pod, commit.served_by is NodeAgent.OURS
+    values = {} if commit.served_by is NodeAgent.HAMI else _volcano(commit, now)
+    if _is_told_to_hami(commit):
+        values |= hami_annotations(pod, commit.assignment, now, served=served)
+    return values
+
+
+def _is_told_to_hami(commit: Commit) -> bool:
+    return commit.told_to_hami or commit.served_by is NodeAgent.HAMI
 
 
 def _volcano(commit: Commit, now: datetime) -> dict[str, str]:

@@ -88,9 +88,8 @@ def _reclaim_controller(leader: LeaderContext) -> ReclaimController:
 
 def _gpunode_controller(leader: LeaderContext) -> GpuNodeController:
     inventory = leader.inventory
-    upstream = NodeAgent.UPSTREAM
     return GpuNodeController(
-        leader.client, inventory, upstream=lambda: inventory.settings.node_agent is upstream
+        leader.client, inventory, upstream=lambda: inventory.settings.node_agent.is_other
     )
 
 
@@ -128,7 +127,7 @@ def _closed_nodes_controller(leader: LeaderContext) -> closed_nodes.ClosedNodesC
     return closed_nodes.ClosedNodesController(
         leader.client,
         inventory,
-        upstream=lambda: inventory.settings.node_agent is NodeAgent.UPSTREAM,
+        upstream=lambda: inventory.settings.node_agent.is_other,
         slot=lambda: inventory.vocabularies[0].slot,
         record=leader.events.record,
     )
@@ -140,7 +139,7 @@ def _sole_capacity_controller(leader: LeaderContext) -> sole_capacity.SoleCapaci
         leader.client,
         inventory,
         vocabularies=lambda: inventory.vocabularies,
-        upstream=lambda: inventory.settings.node_agent is NodeAgent.UPSTREAM,
+        upstream=lambda: inventory.settings.node_agent.is_other,
     )
 
 

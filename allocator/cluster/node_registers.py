@@ -1,0 +1,79 @@
+"""Nodes as the device plugin that the setting nodeAgent names has registered them, cached."""
+
+from collections.abc import Iterable, Mapping
+
+import structlog
+
+from allocator.cluster.objects import NodeObject
+from allocator.cluster.volcano_registers import VolcanoRegisters
+from allocator.config.device_config import NodeConfig
+from allocator.config.settings import NodeAgent
+from allocator.hami.register import node_from_hami_register
+from allocator.ledger.drift import MOST_PROBLEMS
+from allocator.ledger.lifecycle import REGISTER_DRIVER, NodeIdentity
+from allocator.model.gpu import Node
+
+log = structlog.get_logger(__name__)
+
+
+class HamiRegisters:
+    """Decodes each register of HAMi's once, until its text changes."""
+
+    def __init__(self) -> None:
+        """Start without any."""
+        self._nodes: dict[str, tuple[str, Node]] = {}  # register text and its Node, by name
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Forget the nodes *names*."""
+        for name in names:
+            self._nodes.pop(name, None)
+
+    def node(self, node: NodeObject) -> Node | None:
+        """Return the node as it registered, ``None`` while its plugin is not alive.
+
+        A plugin that is gone leaves its register behind. HAMi too goes by what is allocatable.
+        """
+        name, text = node.name, node.hami.register
+        if not text or not node.hami.alive:
+            return None
+        cached = self._nodes.get(name)
+        if cached is None or cached[0] != text:
+            registered = node_from_hami_register(name, text)
+            for problem in registered.problems[:MOST_PROBLEMS]:
+                log.warning("malformed register annotation", node=name, what=str(problem))
+            cached = self._nodes[name] = (text, registered.node)
+        return cached[1]
+
+
+class NodeRegisters:
+    """The registers of Volcano's plugin, or of HAMi's where that serves the nodes."""
+
+    def __init__(self) -> None:
+        """Start with Volcano's, without configuration."""
+        self._volcano = VolcanoRegisters()
+        self._hami = HamiRegisters()
+        self._agent = NodeAgent.OURS
+
+    def configure(
+        self, *, factor: int, configs: Mapping[str, NodeConfig], agent: NodeAgent
+    ) -> None:
+        """Read from now on those of *agent*, Volcano's in *factor* MiB and by *configs*."""
+        self._volcano.configure(factor=factor, configs=configs)
+        self._agent = agent
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Forget the nodes *names*."""
+        gone = tuple(names)
+        self._volcano.forget(gone)
+        self._hami.forget(gone)
+
+    def node_of(self, node: NodeObject) -> Node | None:
+        """Return *node* as it registered, ``None`` where it has not."""
+        if self._agent is NodeAgent.HAMI:
+            return self._hami.node(node)
+        return self._volcano.node(node.name, node.full_register)
+
+    def identity(self, node: NodeObject) -> NodeIdentity:
+        """Return the identity of a Node."""
+        driver = self._agent.value if self._agent.is_other else REGISTER_DRIVER
+        return node.identity(registered=self.node_of(node), driver=driver)
