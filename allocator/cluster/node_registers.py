@@ -1,16 +1,17 @@
-"""Nodes as the device plugin that the setting nodeAgent names has registered them, cached."""
+"""Nodes as device plugins of others have registered them, cached."""
 
 from collections.abc import Iterable, Mapping
 
 import structlog
 
+from allocator.cluster.family_inventories import FamilyInventories
 from allocator.cluster.objects import NodeObject
 from allocator.cluster.volcano_registers import VolcanoRegisters
 from allocator.config.device_config import NodeConfig
 from allocator.config.settings import NodeAgent
 from allocator.hami.register import node_from_hami_register
 from allocator.ledger.drift import MOST_PROBLEMS
-from allocator.ledger.lifecycle import REGISTER_DRIVER, NodeIdentity
+from allocator.ledger.lifecycle import NodeIdentity
 from allocator.model.gpu import Node
 
 log = structlog.get_logger(__name__)
@@ -46,10 +47,15 @@ class HamiRegisters:
 
 
 class NodeRegisters:
-    """The registers of Volcano's plugin, or of HAMi's where that serves the nodes."""
+    """What device plugins of others say of their Nodes.
+
+    A family's own plugin counts always. For the others it is Volcano's register, or HAMi's where
+    the setting nodeAgent leaves the nodes to that.
+    """
 
     def __init__(self) -> None:
         """Start with Volcano's, without configuration."""
+        self._families = FamilyInventories()
         self._volcano = VolcanoRegisters()
         self._hami = HamiRegisters()
         self._agent = NodeAgent.OURS
@@ -64,16 +70,24 @@ class NodeRegisters:
     def forget(self, names: Iterable[str]) -> None:
         """Forget the nodes *names*."""
         gone = tuple(names)
+        self._families.forget(gone)
         self._volcano.forget(gone)
         self._hami.forget(gone)
 
     def node_of(self, node: NodeObject) -> Node | None:
         """Return *node* as it registered, ``None`` where it has not."""
-        if self._agent is NodeAgent.HAMI:
-            return self._hami.node(node)
-        return self._volcano.node(node.name, node.full_register)
+        return self._registered(node)[0]
 
     def identity(self, node: NodeObject) -> NodeIdentity:
-        """Return the identity of a Node."""
-        driver = self._agent.value if self._agent.is_other else REGISTER_DRIVER
-        return node.identity(registered=self.node_of(node), driver=driver)
+        """Return the identity of a Node, its register included."""
+        registered, registered_by = self._registered(node)
+        return node.identity(registered, registered_by=registered_by)
+
+    def _registered(self, node: NodeObject) -> tuple[Node | None, str]:
+        """Return *node* as it registered, and who says so; empty for Volcano's plugin."""
+        described = self._families.node(node.facts)
+        if described is not None and node.facts is not None:
+            return described, node.facts.family
+        if self._agent is NodeAgent.HAMI:
+            return self._hami.node(node), str(NodeAgent.HAMI)
+        return self._volcano.node(node.name, node.full_register), ""

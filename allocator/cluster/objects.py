@@ -9,14 +9,16 @@ import structlog
 
 from allocator.catalog.keys import CAPACITY_KEY, REGISTER_KEY
 from allocator.catalog.vocabularies import OWN
+from allocator.families.family import InventoryFacts
+from allocator.families.inventory_facts import inventory_facts
 from allocator.hami.node_marks import UNMARKED, HamiMarks, hami_marks
 from allocator.ledger.closed import offered_resources, withdrawn_resources
 from allocator.ledger.drift import MOST_PROBLEMS
 from allocator.ledger.ledger import Ledger, parse_ledger_text
-from allocator.ledger.lifecycle import REGISTER_DRIVER, NodeIdentity
+from allocator.ledger.lifecycle import NodeIdentity
+from allocator.ledger.registered_capacity import restore_register
 from allocator.model.gpu import Node
 from allocator.volcano.register import HANDSHAKE_ANNOTATION, REGISTER_ANNOTATION
-from allocator.volcano.registered_capacity import restore_register
 
 POD_SECURITY: Final = "pod-security.kubernetes.io/enforce"
 AGENT_LABEL: Final = f"{OWN}agent"  # set by our agent on its Node, with its version
@@ -102,30 +104,29 @@ class NodeObject:
     withdrawn: frozenset[str] = frozenset()  # extended resources of which it has 0 to give
     offered: frozenset[str] = frozenset()  # those of which it has more
     added: frozenset[str] = frozenset()  # those that our agent notes as its own
+    facts: InventoryFacts | None = None  # None: no family reads its GPUs from the Node
     hami: HamiMarks = UNMARKED
 
     @property
     def gpu_facts(self) -> tuple[object, ...]:
         """Return what the node's GPUs, and whether they may be given out, depend on."""
         registers = self.register, self.saved_register, self.hami.register, self.hami.alive
-        return self.uid, self.boot, *registers
+        return self.uid, self.boot, *registers, self.facts
 
     @property
     def full_register(self) -> str:
         """Return the register as it was before we lowered it."""
         return restore_register(self.register, self.saved_register)
 
-    def identity(
-        self, registered: Node | None = None, driver: str = REGISTER_DRIVER
-    ) -> NodeIdentity:
-        """Return its identity; *registered* is its register, decoded, and *driver* whose it is."""
+    def identity(self, registered: Node | None = None, *, registered_by: str = "") -> NodeIdentity:
+        """Return its identity; *registered* is its register, decoded, as *registered_by* says."""
         return NodeIdentity(
             name=self.name,
             uid=self.uid,
             boot=self.boot,
             agent=self.has_agent,
             registered=registered,
-            register_driver=driver,
+            registered_by=registered_by,
             withdrawn=self.withdrawn,
             offered=self.offered,
             added=self.added,
@@ -171,6 +172,7 @@ def decode_node(raw: bytes, known: Callable[[str], NodeObject | None] = _unknown
         withdrawn=withdrawn_resources(allocatable),
         offered=offered,
         added=frozenset(filter(None, added.split(","))),
+        facts=inventory_facts(metadata.name, annotations, allocatable),
         hami=hami_marks(annotations, offered),
     )
 

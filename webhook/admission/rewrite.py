@@ -15,6 +15,7 @@ from allocator.config.settings import (
     Tolerance,
     VolcanoMode,
 )
+from allocator.families.registry import family_of
 from allocator.model.decision import Finding, ModeChoice, ModeSource
 from allocator.model.request import ContainerRequest, Mode, PodRequest
 from allocator.model.value import Value
@@ -101,7 +102,7 @@ class Rewrite(Value, frozen=True):
     @property
     def column(self) -> Column:
         """Return how its asking containers are treated."""
-        if self.settings.node_agent.is_other:
+        if family_of(self.request).served_by(self.settings).is_other:
             return Column.UPSTREAM
         if self.choice.source is ModeSource.BEST:
             return Column.OPEN
