@@ -7,7 +7,13 @@ import msgspec
 import structlog
 
 from allocator.catalog.hami_keys import LOCK_ANNOTATION, PHASE_KEY
-from allocator.hami.node_lock import LockHolder, NodeLock, is_lock_needed, parse_node_lock
+from allocator.hami.node_lock import (
+    BIND_WITHIN,
+    LockHolder,
+    NodeLock,
+    is_lock_needed,
+    parse_node_lock,
+)
 from allocator.request.pod_fields import NodeNameSpec, PodPhase
 from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
@@ -15,6 +21,8 @@ from kube.errors import ConflictError, NotFoundError
 
 NODE_PATH: Final = "/api/v1/nodes"
 ATTEMPTS: Final = 5  # writes that may meet another writer of the Node, as in HAMi
+# A lock of the pod's own from an earlier attempt is renewed, so that it lasts until the Binding.
+REFRESH_AFTER: Final = BIND_WITHIN / 3
 _PENDING: Final = "Pending"
 log = structlog.get_logger(__name__)
 
@@ -25,12 +33,12 @@ class _Metadata(msgspec.Struct, frozen=True):
 
 
 class _State(msgspec.Struct, frozen=True):
-    running: msgspec.Raw | None = None
-    terminated: msgspec.Raw | None = None
+    running: dict[str, msgspec.Raw] | None = None
+    terminated: dict[str, msgspec.Raw] | None = None
 
 
 class _ContainerStatus(msgspec.Struct, frozen=True):
-    state: _State = _State()
+    state: _State | None = None
 
 
 class _Status(PodPhase, frozen=True, rename="camel"):
@@ -39,7 +47,7 @@ class _Status(PodPhase, frozen=True, rename="camel"):
     @property
     def has_started(self) -> bool:
         """Say whether kubelet has admitted the pod: it has asked the plugin for all by then."""
-        states = [status.state for status in self.init_container_statuses or ()]
+        states = [s.state for s in self.init_container_statuses or () if s.state is not None]
         begun = any(s.running is not None or s.terminated is not None for s in states)
         return begun or self.phase not in {"", _PENDING}
 
@@ -72,12 +80,14 @@ class NodeLockClient:
         for attempt in range(1, ATTEMPTS + 1):
             metadata = await self._read(node)
             lock = parse_node_lock((metadata.annotations or {}).get(LOCK_ANNOTATION, ""))
-            if lock is not None and lock.is_of(namespace, pod):
+            now = self.clock.wall()
+            mine = lock is not None and lock.is_of(namespace, pod)
+            if lock is not None and mine and abs(now - lock.at) < REFRESH_AFTER:
                 return True
-            if lock is not None and await self.is_needed(node, lock):
+            if lock is not None and not mine and await self.is_needed(node, lock):
                 return False
-            mine = NodeLock(at=self.clock.wall(), namespace=namespace, pod=pod)
-            if await self._write(node, metadata.version, str(mine)):
+            text = str(NodeLock(at=now, namespace=namespace, pod=pod))
+            if await self._write(node, metadata.version, text):
                 return True
             await self.clock.sleep(self.clock.backoff(attempt, first=0.02, most=0.3))
         return False

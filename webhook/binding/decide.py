@@ -191,6 +191,14 @@ def pending_refusal(node: str) -> Refusal:
     )
 
 
+def locked_refusal(node: str) -> Refusal:
+    """Refuse a pod while another one is about to start on *node* of HAMi's plugin."""
+    return conflict(
+        f"node {quote(node)}: another pod is about to get its GPUs there, and HAMi's device plugin "
+        "serves one pod at a time; the scheduler will retry"
+    )
+
+
 def bind_inputs(bind: BindRequest, context: AdmissionContext, ledger: Ledger) -> BindInputs:
     """Return what the answer to *bind* on *ledger* rests on."""
     uid = bind.wanted.uid
