@@ -75,10 +75,6 @@ class BoundPod:
     now: datetime  # aware
 
 
-def _never(_: Assignment) -> bool:
-    return False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
     """One make of GPU."""
@@ -99,9 +95,9 @@ class Family:
     # Whether our variables and our library go into containers. Otherwise NVIDIA's GPUs are hidden
     # from them, and nothing else is written.
     injects: bool = True
-    # Whether the pod must hold the lock of its node (allocator.metax.node_lock) from its bind to
-    # Allocate, because the device plugin serves whoever holds it.
-    needs_lock: Callable[[Assignment], bool] = _never
+    # Whether the pod must hold HAMi's lock of its node from its bind to Allocate, because the
+    # device plugin serves whoever holds it. None: no pod of the family.
+    needs_lock: Callable[[PodRequest], bool] | None = None
     # What the links of a node are worth for a request under a policy for nodes; higher is better,
     # compared between the nodes of one question. None: the node does not say. Without it the
     # distances count.

@@ -27,7 +27,6 @@ from allocator.metax.names import (
 from allocator.metax.node_modes import NodeMode
 from allocator.metax.pod_devices import shared_annotations, whole_annotations
 from allocator.metax.topology_maps import TopologyMaps, topology_maps
-from allocator.model.allocation import Assignment
 from allocator.model.gpu import Gpu, Node
 from allocator.model.request import METAX, ContainerRequest, FillPolicy, Mode, PodRequest
 from allocator.model.sharing import parse_share_class
@@ -90,13 +89,13 @@ def binding_annotations(bound: BoundPod) -> dict[str, str]:
     """Return what MetaX's plugin reads at Allocate, and what HAMi and its tools count by."""
     grants = {held.name: held.grants for held in bound.assignment.containers}
     containers = [grants.get(name, ()) for name in (*bound.init_containers, *bound.containers)]
-    write = shared_annotations if needs_lock(bound.assignment) else whole_annotations
+    write = shared_annotations if needs_lock(bound.request) else whole_annotations
     return write(containers, node=bound.assignment.node, now=bound.now)
 
 
-def needs_lock(assignment: Assignment) -> bool:
+def needs_lock(request: PodRequest) -> bool:
     """Say whether MetaX's plugin serves the pod that holds the lock of the node: for shares."""
-    return assignment.mode is Mode.SGPU
+    return request.named_mode is Mode.SGPU
 
 
 def node_value(node: Node, request: PodRequest, policy: FillPolicy) -> int | None:

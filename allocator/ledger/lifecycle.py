@@ -27,8 +27,9 @@ from allocator.ledger.schema import status_of
 from allocator.model.gpu import Node
 from allocator.placement.fit import hardware
 
-# status.driver of a status that was read from a register annotation.
+# status.driver of a status that was read from a register annotation: whose it was.
 REGISTER_DRIVER: Final[str] = NodeAgent.UPSTREAM.value
+REGISTER_DRIVERS: Final = frozenset(agent.value for agent in NodeAgent if agent.is_other)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,8 @@ class NodeIdentity:
     boot: str  # boot id
     agent: bool = False  # it runs our agent
     registered: Node | None = None  # the GPUs of its register annotation, None without one
-    # The family whose device plugin describes ``registered``; "": Volcano's register does.
+    # Who describes ``registered``: a family, by its device plugin, or the plugin of the setting
+    # nodeAgent; "": Volcano's register does.
     registered_by: str = ""
     registered_closed: str = ""  # why it says that none of them may be given out, if so
     # Extended resources of which kubelet has none to give, as after the end of their device plugin.
@@ -99,7 +101,7 @@ def status_is_current(ledger: Ledger, *, node_uid: str, boot: str, upstream: boo
     A status from a register is current only with *upstream*, which says that another plugin serves
     the nodes.
     """
-    by_right_agent = upstream or ledger.driver != REGISTER_DRIVER
+    by_right_agent = upstream or ledger.driver not in REGISTER_DRIVERS
     return by_right_agent and describes_node(ledger, node_uid=node_uid, boot=boot)
 
 

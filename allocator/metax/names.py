@@ -10,19 +10,12 @@ VMEMORY: Final = "metax-tech.com/vmemory"  # GiB, for each share
 CARDS_KEY: Final = "metax-tech.com/node-gpu-devices"
 SCORES_KEY: Final = "metax-tech.com/gpu.topology.scores"
 LOSSES_KEY: Final = "metax-tech.com/gpu.topology.losses"
-LOCK_KEY: Final = "hami.io/mutex.lock"  # one pod between its bind and Allocate
 MODEL_LABEL: Final = "metax-tech.com/gpu.product"
 MEMORY_LABEL: Final = "metax-tech.com/gpu.memory"  # of one GPU, such as 64GB
-# On a pod, written by people.
-QOS_KEY: Final = "metax-tech.com/sgpu-qos-policy"
-APP_CLASS_KEY: Final = "metax-tech.com/sgpu-app-class"
-TOPOLOGY_KEY: Final = "metax-tech.com/sgpu-topology-aware"
 # On a pod, read by MetaX's device plugin at Allocate.
 ALLOCATED_KEY: Final = "metax-tech.com/gpu-devices-allocated"
 PREDICATE_TIME_KEY: Final = "metax-tech.com/predicate-time"
 # On a pod, by which HAMi's scheduler and tools know what it holds.
-HAMI_NODE_KEY: Final = "hami.io/vgpu-node"
-HAMI_TIME_KEY: Final = "hami.io/vgpu-time"
 SGPU_TO_ALLOCATE_KEY: Final = "hami.io/metax-sgpu-devices-to-allocate"
 SGPU_ALLOCATED_KEY: Final = "hami.io/metax-sgpu-devices-allocated"
 GPU_TO_ALLOCATE_KEY: Final = "hami.io/metax-gpu-devices-to-allocate"

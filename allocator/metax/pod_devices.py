@@ -11,12 +11,11 @@ from typing import Final
 
 import msgspec
 
+from allocator.catalog.hami_keys import ALLOCATING, BIND_TIME_KEY, NODE_KEY, PHASE_KEY, TIME_KEY
 from allocator.metax.names import (
     ALLOCATED_KEY,
     GPU_ALLOCATED_KEY,
     GPU_TO_ALLOCATE_KEY,
-    HAMI_NODE_KEY,
-    HAMI_TIME_KEY,
     PREDICATE_TIME_KEY,
     SGPU_ALLOCATED_KEY,
     SGPU_TO_ALLOCATE_KEY,
@@ -49,8 +48,7 @@ def shared_annotations(
         PREDICATE_TIME_KEY: str(_unix_nanoseconds(now)),
         SGPU_TO_ALLOCATE_KEY: text,
         SGPU_ALLOCATED_KEY: text,
-        HAMI_NODE_KEY: node,
-        HAMI_TIME_KEY: str(int(now.timestamp())),
+        **_bound(node, now),
     }
 
 
@@ -65,9 +63,14 @@ def whole_annotations(
     return {
         GPU_TO_ALLOCATE_KEY: text,
         GPU_ALLOCATED_KEY: text,
-        HAMI_NODE_KEY: node,
-        HAMI_TIME_KEY: str(int(now.timestamp())),
+        **_bound(node, now),
     }
+
+
+def _bound(node: str, now: datetime) -> dict[str, str]:
+    """Return what HAMi's scheduler writes of each bind, whatever the make of the GPUs."""
+    seconds = str(int(now.timestamp()))
+    return {NODE_KEY: node, TIME_KEY: seconds, BIND_TIME_KEY: seconds, PHASE_KEY: ALLOCATING}
 
 
 def allocated_text(containers: Iterable[Iterable[Grant]]) -> str:

@@ -10,7 +10,6 @@ from allocator.catalog.launchers import launcher_of
 from allocator.catalog.vocabularies import OTHER_PLUGINS, Vocabulary
 from allocator.config.settings import (
     Injection,
-    NodeAgent,
     SchedulerName,
     Settings,
     Tolerance,
@@ -106,7 +105,7 @@ class Rewrite(Value, frozen=True):
         family = family_of(self.request)
         if not family.injects:
             return Column.VOID
-        if family.served_by(self.settings) is NodeAgent.UPSTREAM:
+        if family.served_by(self.settings).is_other:
             return Column.UPSTREAM
         if self.choice.source is ModeSource.BEST:
             return Column.OPEN

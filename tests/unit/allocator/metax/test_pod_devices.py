@@ -32,6 +32,8 @@ def test_a_share_is_written_for_the_plugin_and_for_hami() -> None:
         "hami.io/metax-sgpu-devices-allocated": "GPU-b,Metax-SGPU,4096,60:;",
         "hami.io/vgpu-node": "n1",
         "hami.io/vgpu-time": "1772352931",
+        "hami.io/bind-time": "1772352931",
+        "hami.io/bind-phase": "allocating",
     }
 
 
@@ -57,6 +59,8 @@ def test_whole_gpus_are_written_for_hami_alone() -> None:
         "hami.io/metax-gpu-devices-allocated": "n1-metax-0,Metax-GPU,65536,100:;",
         "hami.io/vgpu-node": "n1",
         "hami.io/vgpu-time": "1772352931",
+        "hami.io/bind-time": "1772352931",
+        "hami.io/bind-phase": "allocating",
     }
 
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from allocator.metax.names import APP_CLASS_KEY, QOS_KEY
 from allocator.model.sharing import (
     AppClass,
     QosPolicy,
@@ -15,6 +14,7 @@ from allocator.model.sharing import (
     share_class,
 )
 
+QOS_KEY, APP_CLASS_KEY = "metax-tech.com/sgpu-qos-policy", "metax-tech.com/sgpu-app-class"
 BEST, FIXED = ShareClass(QosPolicy.BEST_EFFORT), ShareClass(QosPolicy.FIXED_SHARE)
 ONLINE = ShareClass(None, AppClass.ONLINE)
 OFFLINE = ShareClass(QosPolicy.BEST_EFFORT, AppClass.OFFLINE)
