@@ -7,6 +7,7 @@ taint and cordon them.
 from typing import Final
 
 from allocator.catalog.conditions import strings, text
+from allocator.catalog.hami_keys import LOCK_ANNOTATION
 from allocator.catalog.keys import REGISTER_KEY
 from allocator.controllers.requeue import FREED_KEY
 from allocator.volcano.register import HANDSHAKE_ANNOTATION, REGISTER_ANNOTATION
@@ -21,8 +22,15 @@ from manifests.generator.parts import (
     variable,
 )
 
-# Waking schedulers, and registering with Volcano's.
-WRITTEN: Final = (FREED_KEY, REGISTER_ANNOTATION, HANDSHAKE_ANNOTATION, REGISTER_KEY)
+# Waking schedulers, registering with Volcano's, and the lock by which device plugins of others know
+# the pod that kubelet asks for.
+WRITTEN: Final = (
+    FREED_KEY,
+    REGISTER_ANNOTATION,
+    HANDSHAKE_ANNOTATION,
+    REGISTER_KEY,
+    LOCK_ANNOTATION,
+)
 
 
 def control_plane() -> tuple[Json, Json]:

@@ -51,7 +51,15 @@ PLUGINS: Final = ("system:serviceaccount:kube-system:volcano-device-plugin",)
 REQUEST_KEYS: Final = frozenset({HAMI_NODE_KEY, HAMI_GPU_KEY}) | frozenset(
     key
     for v in VOCABULARIES
-    for key in (v.mode_key, v.use_models, v.not_models, v.use_uuids, v.not_uuids)
+    for key in (
+        v.mode_key,
+        v.use_models,
+        v.not_models,
+        v.use_uuids,
+        v.not_uuids,
+        v.topology_key,
+        *(() if v.share_keys is None else (v.share_keys.policy, v.share_keys.app_class)),
+    )
     if key is not None
 )
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import yaml
 
+from allocator.catalog.hami_keys import LOCK_ANNOTATION
 from allocator.catalog.keys import REGISTER_KEY
 from allocator.config.settings import NodeAgent, settings_of
 from allocator.controllers.requeue import FREED_KEY
@@ -46,5 +47,7 @@ def test_the_policy_is_about_that_account_and_what_it_writes() -> None:
     variables = {item["name"]: item["expression"] for item in policy["spec"]["variables"]}
 
     assert condition["expression"] == f"request.userInfo.username == '{CONTROL_PLANE}'"
-    keys = sorted([FREED_KEY, HANDSHAKE_ANNOTATION, REGISTER_ANNOTATION, REGISTER_KEY])
+    keys = sorted(
+        [FREED_KEY, HANDSHAKE_ANNOTATION, LOCK_ANNOTATION, REGISTER_ANNOTATION, REGISTER_KEY]
+    )
     assert variables["ours"] == "[" + ", ".join(f"'{key}'" for key in keys) + "]"
