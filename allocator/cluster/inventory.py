@@ -15,7 +15,9 @@ from allocator.cluster.configmaps import (
     NO_SETTINGS,
     NODE_CONFIG_NAME,
     SETTINGS_NAME,
+    config_map_source,
     device_config_in,
+    modes_source,
     node_configs_in,
     settings_in,
 )
@@ -24,7 +26,6 @@ from allocator.cluster.objects import (
     ConfigMap,
     Namespace,
     NodeObject,
-    decode_config_map,
     decode_gpu_node,
     decode_namespace,
     decode_node,
@@ -34,6 +35,8 @@ from allocator.config.device_config import DeviceConfig, NodeConfig, configured_
 from allocator.config.settings import DEFAULTS, Settings
 from allocator.extender.index import Index, IndexBuilder, NodesByPod
 from allocator.extender.score import scorer
+from allocator.families.family import NodeModesSource
+from allocator.families.registry import family_modes
 from allocator.ledger.ledger import Ledger
 from allocator.ledger.lifecycle import NodeIdentity, status_is_current
 from allocator.mig.fleet_shapes import FleetShapes
@@ -50,11 +53,15 @@ from kube.watch import PublishUpdates, WatchHealth, WatchSource, follow_updates
 GPU_NODES: Final = "/apis/vgpu-admission.io/v1alpha1/gpunodes"
 NODES: Final = "/api/v1/nodes"
 NAMESPACES: Final = "/api/v1/namespaces"
-KINDS: Final = ("gpunodes", "nodes", "namespaces", "settings", "devices", "nodeconfig")
+KINDS: Final = (
+    *("gpunodes", "nodes", "namespaces", "settings", "devices", "nodeconfig"),
+    *(f"{family} modes" for family in family_modes()),
+)
 REQUIRED_KINDS: Final = ("gpunodes", "nodes")  # every answer needs both
 RETRY_SECONDS: Final = 1.0  # until nodes are asked about again whose boards were one too many
 MOST_ARRIVALS: Final = 10_000  # uids remembered, so that no pod is learned from twice
 T = TypeVar("T")
+Accept = Callable[[Mapping[str, str]], None]  # takes the data of a ConfigMap
 log = structlog.get_logger(__name__)
 
 
@@ -124,15 +131,14 @@ class Inventory:
             group.create_task(self._follow_gpu_nodes())
             group.create_task(self._follow_nodes())
             group.create_task(self._follow_namespaces())
-            group.create_task(
-                self._follow_config_map("settings", SETTINGS_NAME, self._accept_settings)
-            )
-            group.create_task(
-                self._follow_config_map("devices", DEVICE_CONFIG_NAME, self._accept_device_config)
-            )
-            group.create_task(
-                self._follow_config_map("nodeconfig", NODE_CONFIG_NAME, self._accept_node_configs)
-            )
+            for kind, name, accept in (
+                ("settings", SETTINGS_NAME, self._accept_settings),
+                ("devices", DEVICE_CONFIG_NAME, self._accept_device_config),
+                ("nodeconfig", NODE_CONFIG_NAME, self._accept_node_configs),
+            ):
+                group.create_task(self._follow_config_map(kind, name, accept))
+            for family, source in family_modes().items():
+                group.create_task(self._follow_family_modes(family, source))
 
     async def _follow(self, source: WatchSource[T], publish: PublishUpdates[T], kind: str) -> None:
         health = self.watches[kind]
@@ -198,17 +204,9 @@ class Inventory:
 
         await self._follow(source, publish, "namespaces")
 
-    async def _follow_config_map(
-        self, kind: str, name: str, accept: Callable[[Mapping[str, str]], None]
-    ) -> None:
+    async def _follow_config_map(self, kind: str, name: str, accept: Accept) -> None:
         # Our settings are in our own namespace; the other two belong to Volcano's device plugin.
         namespace = self._namespace if kind == "settings" else "kube-system"
-        source = WatchSource(
-            path=f"/api/v1/namespaces/{namespace}/configmaps",
-            decode=decode_config_map,
-            key=lambda config_map: config_map.name,
-            selectors={"fieldSelector": f"metadata.name={name}"},
-        )
 
         def publish(changes: Mapping[str, ConfigMap | None]) -> None:
             config_map = changes.get(name)
@@ -216,7 +214,15 @@ class Inventory:
                 self._config_maps[name] = config_map
                 accept(config_map.data)
 
-        await self._follow(source, publish, kind)
+        await self._follow(config_map_source(namespace, name), publish, kind)
+
+    async def _follow_family_modes(self, family: str, modes: NodeModesSource) -> None:
+        def publish(changes: Mapping[str, ConfigMap | None]) -> None:
+            if modes.name in changes:
+                self._registers.configure_family(family, changes[modes.name])
+                self._reread_registers()
+
+        await self._follow(modes_source(modes), publish, f"{family} modes")
 
     def _accept_settings(self, data: Mapping[str, str]) -> None:
         settings = settings_in(data)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 import structlog
 
 from allocator.cluster.family_inventories import FamilyInventories, with_links_of
-from allocator.cluster.objects import NodeObject
+from allocator.cluster.objects import ConfigMap, NodeObject
 from allocator.cluster.volcano_registers import VolcanoRegisters
 from allocator.config.device_config import NodeConfig
 from allocator.config.settings import NodeAgent
@@ -66,6 +66,10 @@ class NodeRegisters:
         """Read from now on those of *agent*, Volcano's in *factor* MiB and by *configs*."""
         self._volcano.configure(factor=factor, configs=configs)
         self._agent = agent
+
+    def configure_family(self, family: str, config_map: ConfigMap | None) -> None:
+        """Take the modes of nodes from the ConfigMap of *family*, ``None`` where there is none."""
+        self._families.configure(family, None if config_map is None else config_map.data)
 
     def forget(self, names: Iterable[str]) -> None:
         """Forget the nodes *names*."""

@@ -12,7 +12,7 @@ from datetime import datetime
 from allocator.config.settings import NodeAgent, Settings
 from allocator.model.allocation import Assignment
 from allocator.model.gpu import Gpu, Node
-from allocator.model.problem import Problem
+from allocator.model.problem import Loaded, Problem, Rejected
 from allocator.model.request import FillPolicy, Mode, PodRequest, Vocabulary
 
 
@@ -36,6 +36,7 @@ class InventoryFacts:
     labels: Mapping[str, str] = field(default_factory=dict)
     capacity: Mapping[str, str] = field(default_factory=dict)  # by resource, as kubelet reports
     allocatable: Mapping[str, str] = field(default_factory=dict)  # the part that may be given out
+    configured: str = ""  # the mode that the family's ConfigMap gives the node, if there is one
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,18 @@ class NodeInventory:
     annotations: tuple[str, ...]  # keys that are read
     resources: tuple[str, ...] = ()  # whose amounts are read
     labels: tuple[str, ...] = ()  # keys that are read too
+    modes: "NodeModesSource | None" = None  # where a ConfigMap gives each node a mode
     read: Callable[[InventoryFacts], ReadInventory]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeModesSource:
+    """A ConfigMap by which a family's operator gives each node a mode."""
+
+    namespace: str
+    name: str
+    # From its data to the mode of a node by its name; a rejected one leaves the last good one.
+    load: Callable[[Mapping[str, str]], Loaded[Callable[[str], str]] | Rejected]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,11 +87,17 @@ class BoundPod:
     now: datetime  # aware
 
 
+def _none_listed(_: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
     """One make of GPU."""
 
     name: str
+    # Whose device plugin serves nodes of which no agent of ours reports the GPUs.
+    plugin: str = "another project's"
     gpu_modes: tuple[Mode, ...]  # that its GPUs may be in
     # Tried where a request names no mode, the strongest isolation first. Several are weighed
     # against each other (allocator.placement.mode.weigh), which knows mig and hami-core.
@@ -90,6 +108,9 @@ class Family:
     # The annotations that a device plugin, or people, read of a bound pod. They are written with
     # the Binding.
     binding_annotations: Callable[[BoundPod], Mapping[str, str]]
+    # The UUIDs that another scheduler wrote on a pod for its device plugin, for each container of
+    # the spec, init containers first. Empty: nothing, or nothing that can be read.
+    listed_uuids: Callable[[Mapping[str, str]], tuple[tuple[str, ...], ...]] = _none_listed
     # How far GPUs of one node, all of this family, are apart.
     link_distances: Callable[[Sequence[Gpu]], LinkDistances]
     # Whether our variables and our library go into containers. Otherwise NVIDIA's GPUs are hidden

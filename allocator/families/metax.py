@@ -1,7 +1,7 @@
 """The family ``metax``: GPUs of MetaX's, whole or shared, that its own device plugin serves."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from allocator.families.family import (
@@ -9,6 +9,7 @@ from allocator.families.family import (
     Family,
     InventoryFacts,
     NodeInventory,
+    NodeModesSource,
     ReadInventory,
 )
 from allocator.families.nvidia import link_distances
@@ -21,13 +22,16 @@ from allocator.metax.names import (
     LOSSES_KEY,
     MEMORY_LABEL,
     MODEL_LABEL,
+    MODES_CONFIG_MAP,
+    OPERATOR_NAMESPACE,
     SCORES_KEY,
     SGPU,
 )
-from allocator.metax.node_modes import NodeMode
-from allocator.metax.pod_devices import shared_annotations, whole_annotations
+from allocator.metax.node_modes import NodeMode, load_node_modes
+from allocator.metax.pod_devices import allocated_uuids, shared_annotations, whole_annotations
 from allocator.metax.topology_maps import TopologyMaps, topology_maps
 from allocator.model.gpu import Gpu, Node
+from allocator.model.problem import Loaded, Rejected
 from allocator.model.request import METAX, ContainerRequest, FillPolicy, Mode, PodRequest
 from allocator.model.sharing import parse_share_class
 from allocator.model.units import WHOLE_GPU, MiB
@@ -44,7 +48,8 @@ def read_inventory(facts: InventoryFacts) -> ReadInventory:
         capacity=facts.capacity,
         allocatable=facts.allocatable,
     )
-    found = metax_gpus(facts.name, published)
+    configured = NodeMode(facts.configured) if facts.configured else None
+    found = metax_gpus(facts.name, published, configured=configured)
     if found is None:
         return ReadInventory(None)
     maps = topology_maps(facts.annotations)
@@ -56,6 +61,14 @@ def read_inventory(facts: InventoryFacts) -> ReadInventory:
         link_losses=tuple(sorted(maps.losses.items())),
     )
     return ReadInventory(node, (*found.problems, *maps.problems), closed=found.closed)
+
+
+def load_modes(data: Mapping[str, str]) -> Loaded[Callable[[str], str]] | Rejected:
+    """Return the mode of each node by MetaX's ConfigMap."""
+    loaded = load_node_modes(data)
+    if isinstance(loaded, Rejected):
+        return loaded
+    return Loaded(value=loaded.value.mode_of, warnings=loaded.warnings)
 
 
 def _gpus(found: MetaxGpus) -> list[Gpu]:
@@ -134,6 +147,7 @@ def _free_by_zone(node: Node) -> dict[int, int]:
 
 METAX_FAMILY: Final = Family(
     name=METAX,
+    plugin="MetaX's",
     gpu_modes=(Mode.SGPU, Mode.NATIVE),
     default_modes=(Mode.SGPU,),
     injects=False,
@@ -141,10 +155,12 @@ METAX_FAMILY: Final = Family(
         annotations=(CARDS_KEY, SCORES_KEY, LOSSES_KEY),
         labels=(MODEL_LABEL, MEMORY_LABEL),
         resources=(GPU, SGPU),
+        modes=NodeModesSource(namespace=OPERATOR_NAMESPACE, name=MODES_CONFIG_MAP, load=load_modes),
         read=read_inventory,
     ),
     binding_annotations=binding_annotations,
     needs_lock=needs_lock,
+    listed_uuids=allocated_uuids,
     link_distances=link_distances,
     node_value=node_value,
 )

@@ -20,5 +20,6 @@ SGPU_TO_ALLOCATE_KEY: Final = "hami.io/metax-sgpu-devices-to-allocate"
 SGPU_ALLOCATED_KEY: Final = "hami.io/metax-sgpu-devices-allocated"
 GPU_TO_ALLOCATE_KEY: Final = "hami.io/metax-gpu-devices-to-allocate"
 GPU_ALLOCATED_KEY: Final = "hami.io/metax-gpu-devices-allocated"
-# The ConfigMap by which MetaX's operator sets the mode of each node.
+# The ConfigMap by which MetaX's operator sets the mode of each node, and where its guide puts it.
 MODES_CONFIG_MAP: Final = "metax-device-config"
+OPERATOR_NAMESPACE: Final = "metax-operator"

@@ -7,7 +7,9 @@ from typing import Final
 
 from allocator.catalog.vocabularies import OWN
 from allocator.config.settings import NodeAgent
+from allocator.families.registry import FAMILIES
 from allocator.model.decision import Findings, ModeChoice, ModeSource
+from allocator.model.request import NVIDIA
 from allocator.model.untrusted import escaped
 from allocator.placement.mode import explain_mode
 from allocator.report import feasibility_text
@@ -122,8 +124,10 @@ def _assignment_lines(pod_why: PodWhy) -> Iterator[Line]:
 
 
 def _upstream_note(pod_why: PodWhy) -> str:
-    upstream = pod_why.marks.served_by == NodeAgent.UPSTREAM
-    return ", served by Volcano's device plugin" if upstream else ""
+    if pod_why.marks.served_by != NodeAgent.UPSTREAM:
+        return ""
+    plugin = FAMILIES[NVIDIA if pod_why.request is None else pod_why.request.family].plugin
+    return f", served by {plugin} device plugin"
 
 
 def _waiting_lines(pod_why: PodWhy) -> Iterator[Line]:

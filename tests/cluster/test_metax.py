@@ -238,6 +238,23 @@ def test_nobody_else_writes_what_the_plugin_reads(site: Installation) -> None:
 MASTERS = {"Impersonate-Group": "system:masters"}
 
 
+def test_a_node_closes_until_it_has_the_mode_of_its_operator(site: Installation) -> None:
+    """MetaX's ConfigMap says what it is to become."""
+    site.api.create("/api/v1/namespaces", {"metadata": {"name": "metax-operator"}})
+    maps = "/api/v1/namespaces/metax-operator/configmaps"
+    data = {"version": "v1", "nodes-config": "- {nodeName: shared, mode: sgpu}"}
+    site.api.create(
+        maps, {"metadata": {"name": "metax-device-config"}, "data": data | {"cluster-config": ""}}
+    )
+    changed = {"data": {"nodes-config": "- {nodeName: shared, mode: native}"}}
+    site.api.patch(f"{maps}/metax-device-config", changed)
+
+    why = str(wait_for(lambda: status(site, "shared").get("closed"), within=WITHIN))
+    assert "sets its mode to native, but it still offers metax-tech.com/sgpu" in why
+    site.api.delete(f"{maps}/metax-device-config")
+    assert wait_for(lambda: status(site, "shared").get("gpus"), within=WITHIN)
+
+
 def test_a_node_that_offers_both_modes_is_closed(site: Installation) -> None:
     """Until one of them is withdrawn."""
     offer(site, "shared", {SGPU: "32", GPU: "2"})

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -18,6 +19,7 @@ import orjson
 from allocator.catalog.hami_keys import ALLOCATED_KEY, NODE_KEY
 from allocator.catalog.keys import ASSIGNMENT_KEY
 from allocator.catalog.vocabularies import OWN
+from allocator.families.registry import family_of
 from allocator.hami.device_list import parse_hami_list, wished_gpus
 from allocator.ledger.commit import wire_of
 from allocator.ledger.ledger import Ledger, annotated_entry
@@ -149,9 +151,10 @@ def _listed_grants(bind: BindRequest, ledger: Ledger) -> tuple[ContainerGrants, 
             grants=tuple(
                 Grant(
                     gpu=device.uuid,
-                    mode=bind.wanted.mode or Mode.HAMI_CORE,
+                    mode=bind.wanted.mode or bind.wanted.request.named_mode or Mode.HAMI_CORE,
                     memory=container_request.memory_on(memory[device.uuid]),
                     cores=container_request.cores,
+                    share=container_request.share,
                 )
                 for device in listed[container_request.name]
             ),
@@ -167,15 +170,33 @@ def _listed_devices(bind: BindRequest) -> Mapping[str, Sequence[ListedDevice]]:
     """
     pod, node = bind.live.pod, bind.bound.node
     written = pod.metadata.annotations or {}
+    parts: Sequence[Sequence[ListedDevice]]
+    names: Sequence[str]
     if written.get(LIST_NODE_ANNOTATION) == node:
         parts = parse_device_list(written.get(LIST_ANNOTATION, ""))
         names = [container_request.name for container_request in bind.wanted.request.containers]
+    elif uuids := _listed_by_family(bind):
+        parts = [[ListedDevice(uuid, 0, 0) for uuid in part] for part in uuids]
+        names = _container_names(bind)
     elif written.get(NODE_KEY) == node:
         parts = parse_hami_list(written.get(ALLOCATED_KEY, "")) or ()
-        names = [c.name for c in (*(pod.spec.init_containers or ()), *pod.spec.containers)]
+        names = _container_names(bind)
     else:
         return {}
     return dict(zip(names, parts, strict=True)) if len(names) == len(parts) else {}
+
+
+def _listed_by_family(bind: BindRequest) -> Sequence[Sequence[str]]:
+    """Return the UUIDs of each container that are written for its family's own plugin."""
+    written = bind.live.pod.metadata.annotations or {}
+    if written.get(NODE_KEY, bind.bound.node) != bind.bound.node:
+        return ()
+    return family_of(bind.wanted.request).listed_uuids(written)
+
+
+def _container_names(bind: BindRequest) -> Sequence[str]:
+    spec = bind.live.pod.spec
+    return [container.name for container in (*(spec.init_containers or ()), *spec.containers)]
 
 
 def _as_asked(
@@ -219,7 +240,13 @@ def _amounts(
     if grant.gpu not in memory:
         return grant
     amount = container_request.memory_on(memory[grant.gpu])
-    return msgspec.structs.replace(grant, mode=mode, memory=amount, cores=container_request.cores)
+    return msgspec.structs.replace(
+        grant,
+        mode=mode,
+        memory=amount,
+        cores=container_request.cores,
+        share=container_request.share,
+    )
 
 
 def _gpus(containers: Iterable[ContainerGrants]) -> list[str]:
@@ -259,6 +286,8 @@ def _by_annotations(
 def _listed_gpus(bind: BindRequest) -> tuple[str, ...]:
     """Return the UUIDs in another scheduler's list for this node."""
     written = bind.live.pod.metadata.annotations or {}
+    if uuids := _listed_by_family(bind):
+        return tuple(dict.fromkeys(chain.from_iterable(uuids)))
     if written.get(LIST_NODE_ANNOTATION) != bind.bound.node:
         return wished_gpus(written, bind.bound.node)
     return listed_uuids(written.get(LIST_ANNOTATION, ""))

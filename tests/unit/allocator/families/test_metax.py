@@ -393,6 +393,27 @@ def test_a_node_that_offers_both_modes_takes_nothing() -> None:
     assert written_status(open_again)["gpus"]
 
 
+MODES = {"version": "v1", "cluster-config": "mode: sgpu", "nodes-config": ""}
+
+
+def test_a_node_in_another_mode_than_its_operator_wants_takes_nothing() -> None:
+    """It is about to change; a rejected ConfigMap changes nothing, and none is no wish."""
+    found = FamilyInventories()
+    facts = decode_node(msgspec.json.encode(machine(gpu="4"))).facts
+
+    assert found.inventory(facts).closed == ""
+    found.configure("metax", MODES)
+    closed = found.inventory(facts).closed
+    assert "sets its mode to sgpu, but it still offers metax-tech.com/gpu" in closed
+    found.configure("metax", {**MODES, "cluster-config": "mode: vgpu"})
+    assert found.inventory(facts).closed == closed
+    found.configure("metax", {**MODES, "nodes-config": "[{nodeName: n0, mode: native}]"})
+    assert found.inventory(facts).closed == ""
+    found.configure("metax", MODES)
+    found.configure("metax", None)
+    assert found.inventory(facts).closed == ""
+
+
 def test_a_node_that_changed_its_mode_under_a_pod_takes_nothing() -> None:
     """The pod may still run on the GPUs that are offered in the other mode now."""
     cluster = Cluster(machine(gpu="4"))
