@@ -1,8 +1,8 @@
 """A stand-in for MetaX's device plugin, as a program: it does what public code expects of that.
 
-Run as ``python -m tests.cluster.metax_plugin NODE URL CA_FILE`` with ``TOKEN`` set. It publishes two
-cards, and offers 32 shares. At Allocate it takes the pod that holds the lock of the node, gives the
-container the GPUs that the pod's annotation names for it, and deletes the lock.
+Run as ``python -m tests.cluster.metax_plugin NODE URL CA_FILE`` with ``TOKEN`` set. It publishes
+two cards, and offers 32 shares. At Allocate it takes the pod that holds the lock of the node, gives
+the container the GPUs that the pod's annotation names for it, and deletes the lock.
 """
 
 import json

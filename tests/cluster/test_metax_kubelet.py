@@ -1,4 +1,4 @@
-"""Pods with shares of MetaX's GPUs start on a real kubelet, one after another, each with its own."""
+"""Pods with shares of MetaX's GPUs start on a real kubelet, each on its own GPU."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -53,7 +53,7 @@ def knows(node: Node) -> bool:
         return False
 
 
-def bound(site: Installation, team: str, name: str, node: str) -> str:
+def bound(site: Installation, team: str, name: str, *, node: str) -> str:
     """Post a Binding as a scheduler does; return why it is refused, if it is."""
     target = {"apiVersion": "v1", "kind": "Node", "name": node}
     body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
@@ -73,7 +73,7 @@ def test_each_pod_starts_with_the_gpus_that_it_was_given(metax_node: Node) -> No
         site.create(team, {**written, "metadata": {**written["metadata"], "name": name}})
 
     for name in ("one", "two"):
-        wait_for(lambda name=name: not bound(site, team, name, metax_node.name), within=WITHIN)  # type: ignore[misc]
+        wait_for(lambda name=name: not bound(site, team, name, node=metax_node.name), within=WITHIN)  # type: ignore[misc]
 
     entries = {e.pod: e for e in decode(site.api.get(f"{GPU_NODES}/{metax_node.name}")).entries}
     promised = {name: e.containers[0].grants[0].gpu for name, e in entries.items()}

@@ -97,7 +97,7 @@ def test_unknown_models_bring_their_memory() -> None:
         ),
         pytest.param(
             "model: T4, mode: mps",
-            'nodes[0].mode: "mps" found; accepted: mig or hami-core',
+            'nodes[0].mode: "mps" found; accepted: mig or hami-core or native or sgpu',
             id="mode",
         ),
         pytest.param(
