@@ -33,7 +33,7 @@ from allocator.metax.topology_maps import TopologyMaps, topology_maps
 from allocator.model.gpu import Gpu, Node
 from allocator.model.problem import Loaded, Rejected
 from allocator.model.request import METAX, ContainerRequest, FillPolicy, Mode, PodRequest
-from allocator.model.sharing import parse_share_class
+from allocator.model.sharing import AppClass, crowding, parse_share_class
 from allocator.model.units import WHOLE_GPU, MiB
 
 _MODES: Final = {NodeMode.NATIVE: Mode.NATIVE, NodeMode.SGPU: Mode.SGPU}
@@ -116,15 +116,26 @@ def node_value(node: Node, request: PodRequest, policy: FillPolicy) -> int | Non
 
     Whole GPUs by the maps that the node publishes: by ``binpack`` the least damage counts, by
     ``spread`` the best links for the pod. Shares only where they are of whole GPUs: by link zones.
+    Of a pod of class online what counts instead is whom it would be in the way of.
     """
     count = sum(container.count for container in request.containers)
     if request.named_mode is Mode.NATIVE:
         return TopologyMaps(dict(node.link_scores), dict(node.link_losses)).value(count, policy)
+    if crowds := _least_crowding(node, request):
+        return -min(crowds)
     if not all(map(_is_exclusive, request.containers)):
         return None
     free = _free_by_zone(node)
     split = best_split(free, count)
     return None if split is None else exclusive_value(free, split)
+
+
+def _least_crowding(node: Node, request: PodRequest) -> list[int]:
+    """Return whom a pod of class online would crowd on each GPU; nothing for any other pod."""
+    share = request.containers[0].share
+    if share != AppClass.ONLINE:
+        return []
+    return [crowding(share, [g.share for g in gpu.grants]) for gpu in node.gpus if gpu.healthy]
 
 
 def _is_exclusive(container: ContainerRequest) -> bool:

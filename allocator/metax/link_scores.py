@@ -1,52 +1,14 @@
-"""Link scores: what a set of GPUs is worth by the links between them, and what taking it costs.
+"""Link scores: what a set of GPUs on a node in mode sgpu is worth by the links between them.
 
-Three measures. A native node publishes for each number of GPUs the best score and the least loss,
-sums over pairs of GPUs (:func:`computed_maps`). For GPUs that a pod gets whole on a node in
-mode sgpu HAMi knows link zones only: :func:`exclusive_value` is its formula, and
-:func:`best_split` finds the best set, where HAMi walks from the smallest zone. For pods of class
-``online`` it counts who shares a GPU: :func:`online_value`.
+HAMi knows link zones only: :func:`exclusive_value` is its formula for GPUs that a pod gets whole.
+:func:`best_split` finds the best set, where HAMi walks from the smallest zone.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import combinations
+from collections.abc import Mapping
 from typing import Final
 
-from allocator.metax.topology_maps import TopologyMaps
-
-# No table of MetaX's is public. With these a machine of two rings of four GPUs gives the map that
-# HAMi's unit tests hold: a link is 110, a common PCIe switch 50, anything farther 10.
-LINKED: Final = 110
-SAME_SWITCH: Final = 50
-APART: Final = 10
-MOST_EXACT: Final = 16  # GPUs whose subsets are all compared
 _ZONE_PAIR: Final = 10  # what HAMi counts for two GPUs of one link zone
 _ALONE: Final = 0  # no link zone
-PairScore = Callable[[int, int], int]
-
-
-def set_score(gpus: Sequence[int], pair: PairScore) -> int:
-    """Return the sum of *pair* over all pairs of *gpus*."""
-    return sum(pair(a, b) for a, b in combinations(gpus, 2))
-
-
-def computed_maps(free: Sequence[int], pair: PairScore) -> TopologyMaps:
-    """Return the maps that a node with these *free* GPUs would publish.
-
-    The loss of a set is the sum over its pairs with the GPUs that are left. Raises ``ValueError``
-    for more than :data:`MOST_EXACT` GPUs.
-    """
-    if len(free) > MOST_EXACT:
-        raise ValueError(f"{len(free)} GPUs are more than {MOST_EXACT}")
-    total = set_score(free, pair)
-    scores: dict[int, int] = {}
-    losses: dict[int, int] = {}
-    for count in range(1, len(free) + 1):
-        for taken in combinations(free, count):
-            score = set_score(taken, pair)
-            loss = total - score - set_score([gpu for gpu in free if gpu not in taken], pair)
-            scores[count] = max(scores.get(count, score), score)
-            losses[count] = min(losses.get(count, loss), loss)
-    return TopologyMaps(scores, losses)
 
 
 def exclusive_value(free: Mapping[int, int], taken: Mapping[int, int]) -> int:
@@ -82,14 +44,6 @@ def best_split(free: Mapping[int, int], count: int) -> Mapping[int, int] | None:
     if found is None:
         return None
     return {zone: number for zone, number in zip(zones, found[1], strict=True) if number}
-
-
-def online_value(online: int, offline: int) -> int:
-    """Return HAMi's value of a GPU for a pod of class online, by who is on it; 0 is the best.
-
-    A GPU that only offline pods use comes last, because it would hold all of them back.
-    """
-    return -100 * offline if offline and not online else -20 * online - 2 * offline
 
 
 def _zone_value(zone: int, free: int, taken: int) -> int:

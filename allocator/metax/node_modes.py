@@ -68,11 +68,6 @@ def load_node_modes(data: Mapping[str, str]) -> Loaded[NodeModes] | Rejected:
     return Loaded(value=modes, warnings=tuple(notes.warnings[:_MOST_PROBLEMS]))
 
 
-def unknown_nodes(modes: NodeModes, nodes: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the nodes that *modes* names and the cluster does not have, in order."""
-    return tuple(sorted(modes.nodes.keys() - nodes.keys()))
-
-
 def _cluster_mode(text: str, notes: Notes) -> NodeMode:
     value = _document(CLUSTER_KEY, text, notes)
     if value is None:

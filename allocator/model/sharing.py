@@ -101,6 +101,20 @@ def may_join(mine: str, theirs: str) -> bool:
     return own is None or other is None or own.joins(other)
 
 
+def crowding(mine: str, theirs: Iterable[str]) -> int:
+    """Return how much a grant of class *mine* and those on a GPU would be in each other's way.
+
+    Only pods of class online choose by it, with HAMi's numbers. A GPU with offline pods alone comes
+    last, because the pod would hold all of them back.
+    """
+    if mine != AppClass.ONLINE:
+        return 0
+    others = tuple(theirs)
+    online = others.count(AppClass.ONLINE)
+    offline = sum(other.startswith(f"{AppClass.OFFLINE}{_SEPARATOR}") for other in others)
+    return 100 * offline if offline and not online else 20 * online + 2 * offline
+
+
 def books_cores(text: str) -> bool:
     """Say whether a grant whose class is *text* competes for compute."""
     return text != AppClass.ONLINE

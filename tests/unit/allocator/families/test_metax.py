@@ -161,6 +161,16 @@ def test_an_online_pod_is_charged_no_compute() -> None:
     assert device["vRam"] == 4096
 
 
+def test_an_online_pod_goes_where_it_holds_back_nobody() -> None:
+    """By binpack it would join the offline pod, whose GPU is the fuller one."""
+    cluster = Cluster(TWO)
+    ((waiting,),) = given(cluster.bind(share({CLASS: "offline"}, cores=30)))
+    ((first,),) = given(cluster.bind(share({CLASS: "online"})))
+    ((second,),) = given(cluster.bind(share({CLASS: "online"})))
+
+    assert waiting["uuid"] != first["uuid"] == second["uuid"]
+
+
 def test_the_first_pod_decides_the_policy_of_a_gpu() -> None:
     """Another policy gets the other GPU, and a third pod joins its like (M3)."""
     cluster = Cluster(TWO)

@@ -7,15 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.metax.link_scores import (
-    APART,
-    LINKED,
-    SAME_SWITCH,
-    best_split,
-    computed_maps,
-    exclusive_value,
-    online_value,
-)
+from allocator.metax.link_scores import best_split, exclusive_value
+from tests.builders.link_maps import APART, LINKED, SAME_SWITCH, computed_maps
 
 
 def two_rings(one: int, other: int) -> int:
@@ -128,12 +121,3 @@ def test_no_loss_is_negative_and_all_gpus_lose_nothing(pairs: dict[tuple[int, in
     assert min(maps.losses.values()) >= 0
     assert maps.losses[6] == 0
     assert all(maps.scores[count] >= score for count, score in fewer.scores.items())
-
-
-def test_online_pods_prefer_gpus_without_offline_pods() -> None:
-    """An idle GPU is best, then company of their own; who is held back comes last."""
-    ranked = [(0, 0), (1, 0), (1, 3), (2, 0), (0, 1), (0, 2)]
-
-    values = [online_value(online, offline) for online, offline in ranked]
-    assert values == sorted(values, reverse=True)
-    assert values == [0, -20, -26, -40, -100, -200]

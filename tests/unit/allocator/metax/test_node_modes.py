@@ -2,7 +2,7 @@
 
 import pytest
 
-from allocator.metax.node_modes import NodeMode, NodeModes, load_node_modes, unknown_nodes
+from allocator.metax.node_modes import NodeMode, NodeModes, load_node_modes
 from allocator.model.problem import Loaded, Rejected
 
 # As MetaX's guide shows it: values are texts, two of them YAML.
@@ -47,12 +47,6 @@ def test_one_node_may_stay_native_in_a_shared_cluster() -> None:
 def test_without_a_mode_nodes_are_native(data: dict[str, str]) -> None:
     """Neither a cluster's mode nor a node's need be there."""
     assert loaded(data) == NodeModes()
-
-
-def test_nodes_that_do_not_exist_are_told() -> None:
-    """A misspelt name changes nothing, so somebody should hear of it."""
-    assert unknown_nodes(loaded(GUIDE), {"gpu-a": None}) == ("sample-node1",)
-    assert unknown_nodes(loaded(GUIDE), {"sample-node1": None}) == ()
 
 
 @pytest.mark.parametrize(

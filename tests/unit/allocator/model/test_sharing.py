@@ -9,6 +9,7 @@ from allocator.model.sharing import (
     ShareDefect,
     ShareKeys,
     books_cores,
+    crowding,
     may_join,
     parse_share_class,
     share_class,
@@ -136,6 +137,16 @@ def test_a_grant_without_a_class_is_in_nobodys_way() -> None:
 def test_only_online_pods_are_not_charged_for_compute() -> None:
     """They go first, so a share of theirs bounds nobody."""
     assert [c.books_cores for c in (BEST, OFFLINE, ONLINE)] == [True, True, False]
+
+
+def test_an_online_pod_prefers_company_of_its_own() -> None:
+    """An idle GPU is best; whom it would hold back comes last. Other pods do not choose so."""
+    on, off = str(ONLINE), str(OFFLINE)
+    ranked = [[], [on], [on, off, off, off], [on, on], [off], [off, off]]
+
+    assert [crowding(on, theirs) for theirs in ranked] == [0, 20, 26, 40, 100, 200]
+    assert {crowding(off, theirs) for theirs in ranked} == {0}
+    assert {crowding(str(BEST), theirs) for theirs in ranked} == {0}
 
 
 @pytest.mark.parametrize("one", [BEST, FIXED, ONLINE, OFFLINE])
