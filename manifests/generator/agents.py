@@ -53,8 +53,10 @@ def _nodes() -> Json:
             variable("specAfter", "dyn(object.spec)"),
             variable("statusBefore", "dyn(oldObject.status)"),
             variable("statusAfter", "dyn(object.status)"),
-            variable("had", _capacity("variables.statusBefore")),
-            variable("has", _capacity("variables.statusAfter")),
+            variable("had", _map("variables.statusBefore", "capacity")),
+            variable("has", _map("variables.statusAfter", "capacity")),
+            variable("couldGive", _map("variables.statusBefore", "allocatable")),
+            variable("canGive", _map("variables.statusAfter", "allocatable")),
             variable("taintsBefore", _list("oldObject", "spec", "taints")),
             variable("taintsAfter", _list("object", "spec", "taints")),
         ],
@@ -89,10 +91,12 @@ def _node_spec_rule() -> Json:
 
 
 def _node_status_rule() -> Json:
+    extended = "k.contains('/') && !k.contains('kubernetes.io/')"
     return _all_hold(
         "an agent may write only capacity of extended resources to the status",
-        only_keys(("had", "has"), "k.contains('/') && !k.contains('kubernetes.io/')"),
-        only_keys(("statusBefore", "statusAfter"), "k == 'capacity'"),
+        only_keys(("had", "has"), extended),
+        only_keys(("couldGive", "canGive"), extended),
+        only_keys(("statusBefore", "statusAfter"), "k in ['capacity', 'allocatable']"),
     )
 
 
@@ -181,8 +185,8 @@ def _by_an_agent() -> Json:
     }
 
 
-def _capacity(status: str) -> str:
-    return f"has({status}.capacity) ? {status}.capacity : {{}}"
+def _map(owner: str, key: str) -> str:
+    return f"has({owner}.{key}) ? {owner}.{key} : {{}}"
 
 
 def _list(which: str, part: str, key: str) -> str:

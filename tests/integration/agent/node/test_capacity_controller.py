@@ -281,6 +281,8 @@ def test_changes_are_merged_into_the_status_and_nothing_else() -> None:
 
         (written,) = scene.writes(f"{NODE}/n/status")
         assert json.loads(written.body).keys() == {"status"}
-        assert json.loads(written.body)["status"].keys() == {"capacity"}
+        status = json.loads(written.body)["status"]
+        assert status.keys() == {"capacity", "allocatable"}
+        assert status["capacity"] == status["allocatable"]
 
     play(act)
