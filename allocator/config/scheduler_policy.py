@@ -4,8 +4,8 @@ Guides of gpushare name their extender in such a file. Source of the keys: Kuber
 ``k8s.io/kube-scheduler/config/v1`` (Policy, LegacyExtender) and ``KubeSchedulerConfiguration``.
 """
 
+import re
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from allocator.config.document import DocumentError, DocumentTable, Notes, describe, read_document
 from allocator.model.problem import Loaded, Problem, Rejected
@@ -17,6 +17,12 @@ MOST_EXTENDERS: Final = 16
 MOST_RESOURCES: Final = 64
 MOST_WEIGHT: Final = 1_000_000
 MOST_TIMEOUT: Final = 600 * 10**9  # nanoseconds
+_LAST_PORT: Final = 65535
+# Scheme, host (a name, an IPv4 address, or an IPv6 address in brackets), port, path.
+_ADDRESS: Final = re.compile(
+    r"https?://(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::(?P<port>[0-9]{1,5}))?"
+    r"(?:/[A-Za-z0-9._~/%-]{0,1024})?"
+)
 _KEYS: Final = ("kind", "apiVersion", "extenders")
 _VERBS: Final = ("filterVerb", "preemptVerb", "prioritizeVerb", "bindVerb")
 _FLAGS: Final = ("nodeCacheCapable", "ignorable")
@@ -89,16 +95,11 @@ def _extender(written: DocumentTable) -> Json:
 
 def _url_prefix(written: DocumentTable) -> str:
     prefix = written.text("urlPrefix")
-    try:
-        parts = urlsplit(prefix)
-        usable = parts.scheme in {"http", "https"} and bool(parts.hostname)
-        usable = usable and prefix.isprintable() and (parts.port is None or parts.port > 0)
-    except ValueError:
-        usable = False
+    match = _ADDRESS.fullmatch(prefix)
+    usable = match is not None and 0 < int(match["port"] or 1) <= _LAST_PORT
     if prefix and not usable:
-        written.note_wrong(
-            "urlPrefix", "an http or https address, such as http://127.0.0.1:32766/x"
-        )
+        accepted = "an http or https address, such as http://127.0.0.1:32766/x"
+        written.note_wrong("urlPrefix", accepted)
     return prefix
 
 
