@@ -12,10 +12,10 @@ import structlog
 
 from agent.node import capacity
 from agent.node.node_informer import NodeInformer, OwnNode
-from agent.node.status import Hardware, served_gpus
+from agent.node.status import Hardware, model_label, served_gpus
 from allocator.catalog.keys import CAPACITY_KEY, NOT_READY_TAINT
 from allocator.cluster.inventory import NODES
-from allocator.cluster.objects import AGENT_LABEL
+from allocator.cluster.objects import AGENT_LABEL, MODEL_LABEL
 from allocator.model.gpu import Gpu
 from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
@@ -78,12 +78,21 @@ class CapacityController:
         node = self._informer.node
         if node is None or not self._informer.is_configured or self._informer.is_upstream:
             return
-        if node.label != self._version:
-            await self._patch_metadata(node, {"labels": {AGENT_LABEL: self._version}})
+        if labels := self._label_changes(node):
+            await self._patch_metadata(node, {"labels": labels})
         if not self.may_write_capacity(node):
             return
         if self._informer.synced and await self._write_capacity(node) and self.serving:
             await self._untaint(node)
+
+    def _label_changes(self, node: OwnNode) -> dict[str, str | None]:
+        """Return the changes to our labels; the one of the model stays while no driver answers."""
+        hardware = self._hardware()
+        models = [] if hardware is None else [device.model for device in hardware.devices]
+        model = node.model if hardware is None else model_label(models)
+        existing = {AGENT_LABEL: node.label, MODEL_LABEL: node.model}
+        wanted = {AGENT_LABEL: self._version, MODEL_LABEL: model}
+        return {key: value for key, value in wanted.items() if existing[key] != value}
 
     def may_write_capacity(self, node: OwnNode) -> bool:
         """Say whether capacity, slots included, may appear.
@@ -193,7 +202,8 @@ class CapacityController:
         counted = slots - gone
         if node.label is not None or node.added_resources != counted:
             rest = {CAPACITY_KEY: _join(counted) or None}
-            await self._patch_metadata(node, {"labels": {AGENT_LABEL: None}, "annotations": rest})
+            labels = {AGENT_LABEL: None, MODEL_LABEL: None}
+            await self._patch_metadata(node, {"labels": labels, "annotations": rest})
         return counted
 
 

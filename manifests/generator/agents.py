@@ -6,10 +6,10 @@ token was issued on. An attacker on one node can write only for that node (docs/
 
 from typing import Final
 
-from allocator.catalog.conditions import text
+from allocator.catalog.conditions import strings, text
 from allocator.catalog.keys import CAPACITY_KEY, NOT_READY_TAINT
 from allocator.catalog.vocabularies import OWN
-from allocator.cluster.objects import AGENT_LABEL
+from allocator.cluster.objects import AGENT_LABEL, MODEL_LABEL
 from manifests.generator.gpunode import LISTS
 from manifests.generator.names import AGENT, DOMAIN, REPORTER, Json
 from manifests.generator.parts import (
@@ -71,8 +71,8 @@ def _nodes() -> Json:
 
 def _node_metadata_rule() -> Json:
     return _all_hold(
-        f"an agent may write only {AGENT_LABEL} and {CAPACITY_KEY} on its Node",
-        only_keys(("labelsBefore", "labelsAfter"), f"k == {text(AGENT_LABEL)}"),
+        f"an agent may write only {AGENT_LABEL}, {MODEL_LABEL} and {CAPACITY_KEY} on its Node",
+        only_keys(("labelsBefore", "labelsAfter"), f"k in {strings((AGENT_LABEL, MODEL_LABEL))}"),
         only_keys(("before", "after"), f"k == {text(CAPACITY_KEY)}"),
         *(same_field("metadata", key) for key in _LINKS),
     )

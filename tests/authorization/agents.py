@@ -90,6 +90,7 @@ AGENT_ON_NODES: Final = (
             ),
             ("cordons", "", {"spec": {"unschedulable": True}}, NODE_SPEC),
             ("labels", "", label("example.com/zone"), NODE_METADATA),
+            ("labels for another's model", "", label("nvidia.com/gpu.product"), NODE_METADATA),
             ("labels by way of the status", "/status", label("example.com/zone"), NODE_METADATA),
             ("changes another's label", "", label("team"), NODE_METADATA),
             ("removes another's label", "", label("team", None), NODE_METADATA),

@@ -101,3 +101,10 @@ def test_a_whole_gpu_takes_its_memory_along(node: Node) -> None:
     assert allocatable(node, COUNT) == GPUS - 1
     delete(node, team, "whole")
     wait_for(lambda: allocatable(node, GPU_MEM) == whole, within=WITHIN)
+
+
+def test_a_node_is_labelled_by_the_model_of_its_gpus(node: Node) -> None:
+    """A driver's words with dashes, for the selectors of pods."""
+    assert (
+        node.object["metadata"]["labels"]["vgpu-admission.io/gpu-model"] == "NVIDIA-A100-SXM4-40GB"
+    )

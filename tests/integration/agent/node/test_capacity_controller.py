@@ -61,7 +61,10 @@ def test_the_node_gets_label_capacity_and_a_note_of_it() -> None:
         assert (found["cpu"], found[MEMORY], found[CORES]) == ("2", "30720", "200")
         assert SLOT not in found
         metadata = scene.node["metadata"]
-        assert metadata["labels"] == {"vgpu-admission.io/agent": "1"}
+        assert metadata["labels"] == {
+            "vgpu-admission.io/agent": "1",
+            "vgpu-admission.io/gpu-model": "Tesla-T4",
+        }
         noted = set(metadata["annotations"][CAPACITY_KEY].split(","))
         assert noted == found.keys() - {"cpu"} | {SLOT}
 
