@@ -17,6 +17,7 @@ PROGRAMS: Final[Mapping[str, str]] = MappingProxyType(
         "agent": _NODE,
         "certs": _CONTROL_PLANE,
         "console": "console.serve.cli",
+        "convert": "allocator.cli.convert_cli",
         "demo": "demo.demo_cli",
         "doctor": _NODE,
         "extender": _CONTROL_PLANE,

@@ -4,7 +4,8 @@ Only what matters for placement is written, so that it changes rarely: memory of
 rounded, with hysteresis. Use without an entry is listed, so that nobody is promised it.
 """
 
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
@@ -73,6 +74,21 @@ class Identity:
     name: str
     uid: str
     boot: str
+
+
+SEVERAL_MODELS: Final = "several"  # the label of a node whose GPUs differ
+_LONGEST_LABEL: Final = 63  # characters
+_NOT_IN_LABELS: Final = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+def model_label(models: Iterable[str]) -> str | None:
+    """Return the label value for GPUs of these *models*, ``None`` where there are none.
+
+    Characters that no label may have become dashes, as NVIDIA's feature discovery writes models.
+    """
+    names = {_NOT_IN_LABELS.sub("-", model)[:_LONGEST_LABEL].strip("-._") for model in models}
+    names.discard("")
+    return SEVERAL_MODELS if len(names) > 1 else next(iter(names), None)
 
 
 def served_gpus(

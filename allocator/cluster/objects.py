@@ -21,6 +21,7 @@ from allocator.model.gpu import Node
 from allocator.volcano.register import HANDSHAKE_ANNOTATION, REGISTER_ANNOTATION
 
 POD_SECURITY: Final = "pod-security.kubernetes.io/enforce"
+MODEL_LABEL: Final = f"{OWN}gpu-model"  # likewise, with the model of its GPUs
 AGENT_LABEL: Final = f"{OWN}agent"  # set by our agent on its Node, with its version
 log = structlog.get_logger(__name__)
 

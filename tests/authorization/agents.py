@@ -43,6 +43,13 @@ AGENT_ON_NODES: Final = (
         capacity("volcano.sh/vgpu-number", "9"),
     ),
     Row(
+        "agent offers what its capacity offers",
+        OWN,
+        "patch",
+        "nodes/status gpu-1",
+        status(allocatable={"aliyun.com/gpu-count": "3"}),
+    ),
+    Row(
         "agent takes capacity back",
         OWN,
         "patch",
@@ -83,6 +90,7 @@ AGENT_ON_NODES: Final = (
             ),
             ("cordons", "", {"spec": {"unschedulable": True}}, NODE_SPEC),
             ("labels", "", label("example.com/zone"), NODE_METADATA),
+            ("labels for another's model", "", label("nvidia.com/gpu.product"), NODE_METADATA),
             ("labels by way of the status", "/status", label("example.com/zone"), NODE_METADATA),
             ("changes another's label", "", label("team"), NODE_METADATA),
             ("removes another's label", "", label("team", None), NODE_METADATA),
@@ -114,9 +122,9 @@ AGENT_ON_NODES: Final = (
             ),
             ("removes all capacity", "/status", status(capacity=None), NODE_STATUS),
             (
-                "writes what can be allocated",
+                "writes what of its processors can be allocated",
                 "/status",
-                status(allocatable={"a.b/c": "5"}),
+                status(allocatable={"cpu": "64"}),
                 NODE_STATUS,
             ),
             (

@@ -258,8 +258,8 @@ def test_the_server_writes_numbers_in_its_own_way() -> None:
 
 def test_live_pods_keep_a_resource_that_no_gpu_has_any_more() -> None:
     """It goes when they have gone."""
-    assert desired_capacity({}, {"a/b": 3}, ["a/b", "a/c"]) == {"a/b": 3}
-    assert desired_capacity({}, {}, ["a/b"]) == {}
+    assert desired_capacity({}, {"a/b": 3}, ["a/b", "a/c"], linked={}) == {"a/b": 3}
+    assert desired_capacity({}, {}, ["a/b"], linked={}) == {}
 
 
 def test_scaled_cores_add_to_the_sum() -> None:
