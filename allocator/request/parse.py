@@ -93,6 +93,7 @@ def _pod(
         configured=None if vocabulary in VOCABULARIES else vocabulary,
         mode_key=named.mode_key,
         library_off=off,
+        family=vocabulary.family,
     )
 
 
