@@ -21,6 +21,7 @@ from agent.mig.progress import Outcome
 from agent.monitor.metric_names import OLD, OURS, MetricFamily
 from agent.monitor.samples import MetricSample, MonitorSnapshot, samples
 from agent.monitor.violation import ViolationKind
+from agent.mps.trouble import MpsTroubleKind
 from agent.region.repair import RepairKind
 from allocator.audit.delivery_metrics import DeliveryMetrics
 
@@ -96,11 +97,19 @@ class AgentMetrics:
             ["kind"],
             registry=self._registry,
         )
+        self._mps_troubles = Counter(
+            "vgpu_mps_troubles",
+            "Ends and faults of MPS daemons and servers.",
+            ["kind"],
+            registry=self._registry,
+        )
         self.delivery = DeliveryMetrics(self._registry)
         for kind in ViolationKind:
             self._violations.labels(kind)
         for repair in RepairKind:
             self._repairs.labels(repair)
+        for trouble in MpsTroubleKind:
+            self._mps_troubles.labels(trouble)
         for outcome in Outcome:
             self._reconfigurations.labels(outcome)
         _register_hung_seconds(self._registry, hung)
@@ -125,6 +134,10 @@ class AgentMetrics:
     def count_reconfiguration(self, outcome: Outcome) -> None:
         """Count an attempt to reconfigure a GPU."""
         self._reconfigurations.labels(outcome).inc()
+
+    def count_mps_trouble(self, kind: MpsTroubleKind) -> None:
+        """Count what became of an MPS daemon or its server."""
+        self._mps_troubles.labels(kind).inc()
 
     def exposition(self) -> tuple[str, bytes]:
         """Return the answer to a scrape: content type and text."""

@@ -60,7 +60,7 @@ def is_gpu(name: str) -> bool:
 
 
 def check_sockets(folders: DaemonFolders) -> None:
-    """Raise DaemonError where the paths of the daemon's sockets are longer than the kernel takes."""
+    """Raise DaemonError where paths of the daemon's sockets are longer than the kernel takes."""
     if len(folders.root.encode()) + len(_SOCKET) > _LONGEST_SOCKET:
         most = _LONGEST_SOCKET - len(_SOCKET)
         raise DaemonError(f"{folders.root!r} is too long for sockets; at most {most} bytes")

@@ -29,7 +29,6 @@ from agent.mps.daemon import (
     check_sockets,
     folders_of,
 )
-from agent.mps.simulated_files import known_folders
 from agent.mps.launch import (
     OPEN_FILES,
     LaunchPlan,
@@ -39,6 +38,7 @@ from agent.mps.launch import (
     main_pid_command,
     systemd_command,
 )
+from agent.mps.simulated_files import known_folders
 from agent.node.cgroup import start_time_of
 from allocator.model.units import MiB
 from allocator.model.untrusted import quote

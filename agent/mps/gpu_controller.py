@@ -113,6 +113,7 @@ class MpsProgress:
 
     rest: MpsRest = field(default_factory=lambda: Waiting("the agent has not looked at it yet"))
     failures: int = 0  # starts in a row that failed, or that did not last
+    servers: tuple[int, ...] = ()  # pids
     clients: int = 0  # connected now
     most_clients: int = 0  # ever connected at once
 
@@ -338,6 +339,7 @@ class MpsGpuController:
         progress = MpsProgress(
             rest=rest,
             failures=self._failures,
+            servers=() if self._before is None else tuple(s.pid for s in self._before.servers),
             clients=clients,
             most_clients=max(clients, self.progress.most_clients),
         )

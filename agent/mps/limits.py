@@ -27,11 +27,6 @@ class ServerLimits:
 
 # Nobody was promised anything: a program that finds the daemon all the same gets next to nothing.
 NOBODY: Final = ServerLimits(memory=MiB(1), threads=CorePercent(1))
-# MPS has limits per process. Clients count as contexts: one is what a program makes by default.
-_CLIENTS_UP_TO_13_0: Final = 48
-_CLIENTS: Final = 60
-_NEWER: Final = (13, 1)
-_LONGEST_VERSION: Final = 9  # characters
 
 
 def client_limits(grant: Grant) -> ServerLimits:
@@ -46,16 +41,3 @@ def server_limits(grants: Iterable[Grant]) -> ServerLimits:
         memory=max((each.memory for each in limits), default=NOBODY.memory),
         threads=max((each.threads for each in limits), default=NOBODY.threads),
     )
-
-
-def most_clients(cuda: str, *, seen: int = 0) -> int:
-    """Return how many clients a GPU takes at once with the driver that supports CUDA *cuda*.
-
-    *cuda* is as ``13.1``; a version that cannot be read counts as an old one. *seen* is the largest
-    number of clients that a server of this driver was seen with: what worked is possible.
-    """
-    major, _, minor = cuda.partition(".")
-    numbers = major.isascii() and major.isdigit() and minor.isascii() and minor.isdigit()
-    short = numbers and len(cuda) <= _LONGEST_VERSION
-    new = short and (int(major), int(minor)) >= _NEWER
-    return max(_CLIENTS if new else _CLIENTS_UP_TO_13_0, seen)

@@ -47,14 +47,15 @@ class MpsController:
         """Touch nothing yet.
 
         *host_root* is the folder on the node whose parts clients have mounted; *changed* is called
-        when ``unready`` or ``progress`` may have changed; *patience* is how many seconds ``ensure``
-        waits.
+        when ``unready`` or ``progress`` may have changed; *patience* is how many seconds
+        ``ready_daemon`` waits.
         """
         self._services = services
         self._host_root = host_root
         self._changed = changed
         self._patience = patience
         self._gpus: dict[str, _WatchedMpsGpu] = {}
+        self.refusal = ""  # why no GPU of this node may serve the mode; empty: they may
         self._looked = False  # for what an earlier agent left
         self._gpu_added = asyncio.Event()
         self._progress_made = asyncio.Event()
@@ -65,7 +66,7 @@ class MpsController:
         """Set the GPUs that the node's owner wants in the mode, and the grants on each GPU.
 
         A GPU with an entry of the mode stays in it until the entry has ended, whatever is
-        configured. GPUs that an earlier agent left, by its journal or its folders, are looked at too.
+        configured. GPUs that an earlier agent left, by its journal or folders, are looked at too.
         """
         wanted = {
             gpu: [grant for grant in on_gpu if grant.mode is Mode.MPS]
@@ -82,7 +83,7 @@ class MpsController:
             if watched.gpu.set_desired(desired):
                 watched.wake.set()
 
-    async def ensure(self, grant: Grant) -> DaemonFolders:
+    async def ready_daemon(self, grant: Grant) -> DaemonFolders:
         """Return the folders of the daemon that serves *grant*, once it answers with its limits.
 
         Raises NotYetError with a text for the user where that takes too long.
@@ -104,16 +105,25 @@ class MpsController:
     def unready(self) -> Mapping[str, str]:
         """Return why GPUs that are to be in the mode take no clients, by UUID."""
         return {
-            gpu: f"mode mps: {watched.gpu.progress.rest.why}"
+            gpu: f"mode mps: {why}"
             for gpu, watched in sorted(self._gpus.items())
-            if watched.gpu.desired is not None
-            and watched.gpu.desired.mps
-            and isinstance(watched.gpu.progress.rest, Waiting)
+            if watched.gpu.desired is not None and watched.gpu.desired.mps
+            if (why := self.refusal or _why_waiting(watched.gpu.progress))
         }
 
     def progress(self) -> Mapping[str, MpsProgress]:
-        """Return how far each GPU is, by UUID."""
-        return {gpu: watched.gpu.progress for gpu, watched in sorted(self._gpus.items())}
+        """Return how far each GPU is that is to be in the mode, by UUID."""
+        return {
+            gpu: watched.gpu.progress
+            for gpu, watched in sorted(self._gpus.items())
+            if watched.gpu.desired is not None and watched.gpu.desired.mps
+        }
+
+    @property
+    def most_clients(self) -> int:
+        """Return the most clients that one server was seen with."""
+        seen = (watched.gpu.progress.most_clients for watched in self._gpus.values())
+        return max(seen, default=0)
 
     @property
     def is_idle(self) -> bool:
@@ -140,6 +150,8 @@ class MpsController:
 
     def _why_not(self, grant: Grant) -> str:
         """Return why a client with *grant* cannot start yet; empty if it can."""
+        if self.refusal:
+            return self.refusal
         watched = self._gpus.get(grant.gpu)
         if watched is None:
             return "the agent has not seen its entry yet"
@@ -170,6 +182,10 @@ class MpsController:
         self._progress_made.set()
         self._progress_made = asyncio.Event()
         self._changed()
+
+
+def _why_waiting(progress: MpsProgress) -> str:
+    return progress.rest.why if isinstance(progress.rest, Waiting) else ""
 
 
 def grants_by_gpu(grants: Iterable[Grant]) -> dict[str, list[Grant]]:

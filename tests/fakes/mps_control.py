@@ -78,7 +78,7 @@ class Daemon:
     def start_server(self) -> None:
         """Start the process of a server, with the limits that stand now."""
         if self.process is None:
-            self.process = subprocess.Popen(["sleep", "300"])  # noqa: S607
+            self.process = subprocess.Popen(["sleep", "300"])
             state = self.state
             server = SimulatedServer(
                 pid=self.process.pid,
@@ -98,8 +98,7 @@ class Daemon:
 def serve(pipe: Path) -> None:
     """Serve commands until told to quit."""
     if (pipe.parent / "broken").exists():
-        print("Cannot find MPS server executable", flush=True)
-        sys.exit(1)
+        sys.exit("Cannot find MPS server executable")
     if len(os.environ["CUDA_VISIBLE_DEVICES"].split(",")) != 1:
         sys.exit("one GPU is expected")
     daemon = Daemon()
@@ -127,7 +126,7 @@ def send(pipe: Path, text: str) -> int:
             try:
                 connection.connect(str(pipe / "control"))
             except OSError:
-                print("Cannot find MPS control daemon process")
+                sys.stdout.write("Cannot find MPS control daemon process\n")
                 return 1
             connection.sendall(line.encode())
             while part := connection.recv(4 * MOST):

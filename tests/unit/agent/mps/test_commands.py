@@ -58,7 +58,7 @@ def test_an_answer_that_is_no_list_is_refused(answer: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", ["", "active", "ACTIVE FAULT", "OK", "1", "\x00", "A" * 9999, "ＡＣＴＩＶＥ"]
+    "answer", ["", "active", "ACTIVE FAULT", "OK", "1", "\x00", "A" * 9999, "\uff21CTIVE"]
 )
 def test_an_unknown_state_is_refused(answer: str) -> None:
     """A server whose state is unknown is never taken for one that works."""

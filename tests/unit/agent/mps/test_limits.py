@@ -2,7 +2,8 @@
 
 import pytest
 
-from agent.mps.limits import NOBODY, client_limits, most_clients, server_limits
+from agent.mps.limits import NOBODY, client_limits, server_limits
+from agent.node.slots import most_clients
 from allocator.model.allocation import Grant
 from allocator.model.request import Mode
 from allocator.model.units import CorePercent, MiB
@@ -44,7 +45,7 @@ def test_without_entries_the_server_gives_next_to_nothing() -> None:
         ("simulated", 48),
         ("13", 48),
         ("13.x", 48),
-        ("１３.１", 48),
+        ("\uff11\uff13.\uff11", 48),
         ("-13.1", 48),
         ("13.1.2", 48),
         ("9" * 5000 + ".1", 48),

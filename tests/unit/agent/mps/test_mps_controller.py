@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ GPU, OTHER = (gpu.chip.uuid for gpu in STATE.gpus)
 ROOT = "/usr/local/vgpu"
 
 
-def grant(memory: int = 4096, cores: int = 0, gpu: str = GPU, mode: Mode = Mode.MPS) -> Grant:
+def grant(memory: int = 4096, cores: int = 0, *, gpu: str = GPU, mode: Mode = Mode.MPS) -> Grant:
     return Grant(gpu=gpu, mode=mode, memory=MiB(memory), cores=CorePercent(cores))
 
 
@@ -94,7 +95,7 @@ def test_a_grant_gets_a_daemon_with_its_limits(desk: Desk) -> None:
 
     async def story() -> None:
         await desk.settle(grant(4096, 30), grant(1024, 50))
-        folders = await desk.mps.ensure(grant(4096, 30))
+        folders = await desk.mps.ready_daemon(grant(4096, 30))
         assert folders.pipe == f"{ROOT}/mps/{GPU}/pipe"
         assert desk.compute() is ComputeMode.EXCLUSIVE_PROCESS
         assert desk.connect(18, memory=1 << 30) == ""
@@ -112,9 +113,9 @@ def test_a_larger_promise_waits_until_the_server_knows_it(desk: Desk) -> None:
     async def story() -> None:
         await desk.settle(grant(1024))
         with pytest.raises(NotYetError, match="yet to be told"):
-            await desk.mps.ensure(grant(4096))
+            await desk.mps.ready_daemon(grant(4096))
         await desk.settle(grant(1024), grant(4096))
-        await desk.mps.ensure(grant(4096))
+        await desk.mps.ready_daemon(grant(4096))
         server = desk.daemon().server
         assert server is not None
         assert server.memory == 4096
@@ -150,7 +151,7 @@ def test_the_other_gpus_of_the_node_are_left_alone(desk: Desk) -> None:
         await desk.settle(grant())
         assert desk.driver.compute_mode(OTHER) is ComputeMode.DEFAULT
         with pytest.raises(NotYetError, match="not seen its entry"):
-            await desk.mps.ensure(grant(gpu=OTHER))
+            await desk.mps.ready_daemon(grant(gpu=OTHER))
 
     asyncio.run(story())
 
@@ -190,7 +191,7 @@ def test_a_restart_of_the_agent_keeps_the_daemon(desk: Desk) -> None:
         desk.connect(18)
         desk.restart()
         await desk.settle(grant())
-        await desk.mps.ensure(grant())
+        await desk.mps.ready_daemon(grant())
         assert desk.daemons.starts == 1
         server = desk.daemon().server
         assert server is not None
@@ -206,10 +207,10 @@ def test_an_entry_keeps_the_gpu_in_the_mode(desk: Desk) -> None:
     async def story() -> None:
         await desk.settle(grant())
         await desk.settle(grant(), configured=())
-        await desk.mps.ensure(grant())
+        await desk.mps.ready_daemon(grant())
         await desk.settle(configured=())
         with pytest.raises(NotYetError, match="not in mode mps"):
-            await desk.mps.ensure(grant())
+            await desk.mps.ready_daemon(grant())
 
     asyncio.run(story())
 
@@ -228,7 +229,7 @@ def test_a_crash_between_two_steps_is_repaired(desk: Desk, crash_at: int) -> Non
             desk.restart()
             desk.clock.now += 100
         await desk.settle(grant())
-        await desk.mps.ensure(grant())
+        await desk.mps.ready_daemon(grant())
         desk.restart()
         await desk.settle(configured=())
         assert desk.compute() is ComputeMode.DEFAULT
@@ -250,7 +251,7 @@ def test_the_end_of_a_daemon_is_told_and_repaired(desk: Desk) -> None:
         assert desk.mps.unready()
         desk.clock.now += 5
         await desk.settle(grant())
-        await desk.mps.ensure(grant())
+        await desk.mps.ready_daemon(grant())
         assert desk.kinds() == [MpsTroubleKind.DAEMON_ENDED]
 
     asyncio.run(story())
@@ -290,11 +291,9 @@ def test_a_fault_of_a_client_is_told_and_ends(desk: Desk) -> None:
         desk.clock.now += FAULT_GRACE
         await desk.settle(grant())
         for pid in (18, 19):
-            desk.daemons.change(
-                GPU, lambda daemon, pid=pid: simulated_daemon.disconnect(daemon, pid)
-            )
+            desk.daemons.change(GPU, partial(simulated_daemon.disconnect, pid=pid))
         await desk.settle(grant())
-        await desk.mps.ensure(grant())
+        await desk.mps.ready_daemon(grant())
         assert desk.daemons.starts == 1
         assert desk.kinds() == [MpsTroubleKind.FAULT]
 
@@ -311,7 +310,7 @@ def test_a_fault_that_does_not_end_costs_the_daemon(desk: Desk) -> None:
         await desk.settle(grant())
         desk.clock.now += FAULT_LIMIT
         await desk.settle(grant())
-        await desk.mps.ensure(grant())
+        await desk.mps.ready_daemon(grant())
         assert desk.daemons.starts == 2
 
     asyncio.run(story())
@@ -329,11 +328,11 @@ def test_a_daemon_that_cannot_start_is_not_started_for_ever(desk: Desk) -> None:
         assert desk.kinds() == [MpsTroubleKind.NO_START]
         assert "ended at once" in desk.mps.unready()[GPU]
         with pytest.raises(NotYetError, match="ended at once"):
-            await desk.mps.ensure(grant())
+            await desk.mps.ready_daemon(grant())
         desk.daemons.broken.clear()
         desk.clock.now += 100
         await desk.settle(grant())
-        await desk.mps.ensure(grant())
+        await desk.mps.ready_daemon(grant())
 
     asyncio.run(story())
 

@@ -45,7 +45,9 @@ TOLD = MpsMemory(
 )
 
 
-def step(seen: MpsObservation, wanted: MpsDesired, memory: MpsMemory, now: float = 0.0) -> object:
+def step(
+    seen: MpsObservation, wanted: MpsDesired, memory: MpsMemory, *, now: float = 0.0
+) -> object:
     return next_step(seen, wanted, memory, now=now)
 
 
@@ -95,13 +97,13 @@ def test_a_server_recovers_from_a_fault_within_bounds() -> None:
     """First its clients may end by themselves, then they are terminated, then the daemon is."""
     faulty = replace(SERVING, servers=(replace(SERVER, state=ServerState.FAULT),))
     since = replace(TOLD, fault_since=100.0)
-    assert isinstance(step(faulty, WANTED, since, 100.0 + FAULT_GRACE - 1), Waiting)
-    ended = step(faulty, WANTED, since, 100.0 + FAULT_GRACE)
+    assert isinstance(step(faulty, WANTED, since, now=100.0 + FAULT_GRACE - 1), Waiting)
+    ended = step(faulty, WANTED, since, now=100.0 + FAULT_GRACE)
     assert isinstance(ended, TerminateClients)
     assert ended.clients == ((17, 18),)
-    assert isinstance(step(faulty, WANTED, since, 100.0 + FAULT_LIMIT), KillDaemon)
+    assert isinstance(step(faulty, WANTED, since, now=100.0 + FAULT_LIMIT), KillDaemon)
     empty = replace(faulty, servers=(replace(SERVER, state=ServerState.FAULT, clients=()),))
-    assert isinstance(step(empty, WANTED, since, 100.0 + FAULT_GRACE), Waiting)
+    assert isinstance(step(empty, WANTED, since, now=100.0 + FAULT_GRACE), Waiting)
 
 
 def test_a_daemon_that_does_not_answer_is_not_ready() -> None:
@@ -123,8 +125,8 @@ def test_a_gpu_leaves_the_mode_in_this_order() -> None:
 def test_clients_without_an_entry_may_end_by_themselves_for_a_while() -> None:
     """A pod that ends is not hit by the end of its daemon."""
     since = replace(TOLD, leaving_since=100.0)
-    assert isinstance(step(SERVING, NOT_WANTED, since, 100.0 + LINGER_LIMIT - 1), Waiting)
-    assert step(SERVING, NOT_WANTED, since, 100.0 + LINGER_LIMIT) == QuitDaemon()
+    assert isinstance(step(SERVING, NOT_WANTED, since, now=100.0 + LINGER_LIMIT - 1), Waiting)
+    assert step(SERVING, NOT_WANTED, since, now=100.0 + LINGER_LIMIT) == QuitDaemon()
 
 
 @pytest.mark.parametrize("before", [ComputeMode.PROHIBITED, ComputeMode.EXCLUSIVE_PROCESS])
