@@ -22,6 +22,7 @@ from agent.mig.progress import Outcome
 from agent.monitor.metric_names import OLD, OURS, MetricFamily
 from agent.monitor.samples import MetricSample, MonitorSnapshot, samples
 from agent.monitor.violation import ViolationKind
+from agent.mps.trouble import MpsTroubleKind
 from agent.region.repair import RepairKind
 from allocator.audit.delivery_metrics import DeliveryMetrics
 from allocator.model.request import Mode
@@ -107,6 +108,12 @@ class AgentMetrics:
             buckets=START_BUCKETS,
             registry=self._registry,
         )
+        self._mps_troubles = Counter(
+            "vgpu_mps_troubles",
+            "Ends and faults of MPS daemons and servers.",
+            ["kind"],
+            registry=self._registry,
+        )
         self.delivery = DeliveryMetrics(self._registry)
         for mode in Mode:
             self._starts.labels(mode)
@@ -114,6 +121,8 @@ class AgentMetrics:
             self._violations.labels(kind)
         for repair in RepairKind:
             self._repairs.labels(repair)
+        for trouble in MpsTroubleKind:
+            self._mps_troubles.labels(trouble)
         for outcome in Outcome:
             self._reconfigurations.labels(outcome)
         _register_hung_seconds(self._registry, hung)
@@ -142,6 +151,10 @@ class AgentMetrics:
     def observe_start(self, mode: str, seconds: float) -> None:
         """Note how long a pod took from its creation to its first container; *mode* is a Mode."""
         self._starts.labels(Mode(mode)).observe(seconds)
+
+    def count_mps_trouble(self, kind: MpsTroubleKind) -> None:
+        """Count what became of an MPS daemon or its server."""
+        self._mps_troubles.labels(kind).inc()
 
     def exposition(self) -> tuple[str, bytes]:
         """Return the answer to a scrape: content type and text."""

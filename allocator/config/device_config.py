@@ -264,9 +264,9 @@ def _node_config(table: DocumentTable, earlier: NodeConfig | None) -> NodeConfig
 
 def _mode(table: DocumentTable, default: Mode) -> Mode:
     value = table.text("operatingmode", default)
-    if value in (Mode.MIG, Mode.HAMI_CORE):
+    if value in (Mode.MIG, Mode.HAMI_CORE, Mode.MPS):
         return Mode(value)
-    table.note_wrong("operatingmode", f"{Mode.HAMI_CORE} or {Mode.MIG}")
+    table.note_wrong("operatingmode", f"{Mode.HAMI_CORE}, {Mode.MIG} or {Mode.MPS}")
     return default
 
 

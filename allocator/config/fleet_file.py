@@ -86,8 +86,8 @@ def _gpus(table: DocumentTable) -> list[Gpu]:
 def _gpu(table: DocumentTable) -> Gpu:
     model = _model(table)
     mode = table.text("mode", Mode.HAMI_CORE)
-    if mode not in (Mode.MIG, Mode.HAMI_CORE):
-        table.note_wrong("mode", f"{Mode.MIG} or {Mode.HAMI_CORE}")
+    if mode not in (Mode.MIG, Mode.HAMI_CORE, Mode.MPS):
+        table.note_wrong("mode", f"{Mode.MIG}, {Mode.HAMI_CORE} or {Mode.MPS}")
         mode = Mode.HAMI_CORE
     board = model.board if mode == Mode.MIG else None
     if mode == Mode.MIG and board is None:

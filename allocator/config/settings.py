@@ -242,6 +242,9 @@ def _accepted_values(message: str) -> str:
     return ""
 
 
+_TEMPLATE_MODES: Final = frozenset({Mode.HAMI_CORE, Mode.MIG, Mode.MPS})
+
+
 def _check(settings: Settings) -> None:
     """Raise :class:`SettingsError` for values that are valid alone but not together."""
     weights = settings.score_weights
@@ -250,9 +253,10 @@ def _check(settings: Settings) -> None:
             "settings.yaml: scoreWeights is 0 for memory, cores and shares; "
             "give one a weight above 0"
         )
-    if settings.default_mode is Mode.MEMORY_ONLY:
+    if settings.default_mode not in {Mode.HAMI_CORE, Mode.MIG}:
         raise SettingsError(
-            'settings.yaml: defaultMode "memory-only" cannot be the default; use hami-core or mig'
+            f'settings.yaml: defaultMode "{settings.default_mode}" cannot be the default; '
+            "use hami-core or mig"
         )
     _check_vocabularies(settings.vocabularies)
     if settings.hami_register and settings.node_agent is not NodeAgent.OURS:
@@ -269,9 +273,9 @@ def _check(settings: Settings) -> None:
     for number, template in enumerate(settings.node_templates):
         place = f"settings.yaml: nodeTemplates[{number}]"
         known = model_named(template.model)
-        if template.mode is Mode.MEMORY_ONLY:
+        if template.mode not in _TEMPLATE_MODES:
             raise SettingsError(
-                f'{place}.mode "memory-only" is not a mode of a GPU; use hami-core or mig'
+                f'{place}.mode "{template.mode}" is not a mode of a GPU; use hami-core, mig or mps'
             )
         if known is None and template.memory is None:
             raise SettingsError(

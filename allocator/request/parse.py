@@ -24,6 +24,7 @@ from allocator.request.pod_annotations import (
     annotation_request,
     fill_policies,
     library_off,
+    several_gpus,
 )
 from allocator.request.resource_names import ResourceName, resource_names
 
@@ -90,7 +91,9 @@ def _pod(
         return all_findings(findings[:MOST_FINDINGS])
     if len(asking) > MOST_CONTAINERS:
         return Findings(_too_many_containers(len(asking)))
-    off = library_off(annotations, named, asking, vocabulary=vocabulary)
+    off = several_gpus(named, asking) or library_off(
+        annotations, named, asking, vocabulary=vocabulary
+    )
     if isinstance(off, Finding):
         return Findings(off)
     return PodRequest(

@@ -31,7 +31,9 @@ from allocator.model.value import Value
 
 MOST_ITEMS: Final = 256  # in one list, which a decision reads for every kind of GPU
 LONGEST_PROFILE: Final = 32  # characters; the longest that exists has 12
-_MODES: Final = MappingProxyType({str(mode): mode for mode in (Mode.MIG, Mode.HAMI_CORE)})
+_MODES: Final = MappingProxyType({str(mode): mode for mode in (Mode.MIG, Mode.HAMI_CORE, Mode.MPS)})
+# Modes of a GPU for which no vocabulary with a mode of its own has capacity.
+_APART: Final = frozenset({str(Mode.MIG), str(Mode.MPS)})
 _PRIORITIES: Final = MappingProxyType({p.name.lower(): p for p in Priority})
 _LIBRARY_MODES: Final = frozenset({None, Mode.HAMI_CORE, Mode.MEMORY_ONLY})
 _PROFILE: Final = re.compile(r"[0-9]++g\.[0-9]++gb([+-][a-z.]++)?+")
@@ -124,28 +126,29 @@ def _mode_of(key: str, text: str, vocabulary: Vocabulary) -> Mode | Finding:
         return _isolation_mode(key, text)
     if key == MODE_KEY and vocabulary.mode is not None and text == str(vocabulary.mode):
         return vocabulary.mode  # as an earlier pass of admission writes it
-    if text == str(Mode.MIG) and vocabulary.mode is not None and vocabulary.named_modes:
-        return _mig_elsewhere(key, vocabulary)
+    if text in _APART and vocabulary.mode is not None and vocabulary.named_modes:
+        return _elsewhere(key, text, vocabulary)
     if not vocabulary.named_modes:
         what = f"{key} {quote(text)} does not go with {vocabulary.slot}, whose mode is set already"
         return _finding(key, what, f"remove {key}", reason=Reason.MODE_UNAVAILABLE)
     return _MODES.get(text) or _finding(
         key,
         f"mode {quote(text)} is not known",
-        f"use mig or hami-core, or remove {key}",
+        f"use mig, hami-core or mps, or remove {key}",
         reason=Reason.MODE_UNAVAILABLE,
     )
 
 
-def _mig_elsewhere(key: str, vocabulary: Vocabulary) -> Finding:
-    """Return why a pod of *vocabulary*, which has a mode of its own, cannot become MIG.
+def _elsewhere(key: str, mode: str, vocabulary: Vocabulary) -> Finding:
+    """Return why a pod of *vocabulary*, which has a mode of its own, cannot get *mode*.
 
     A node has capacity of its resources for GPUs in that mode alone. Otherwise schedulers would try
-    MIG nodes for the other pods of the vocabulary, which cannot be bound there.
+    nodes of *mode* for the other pods of the vocabulary, which cannot be bound there.
     """
     return _finding(
         key,
-        f"{key} mig does not go with {vocabulary.memory}, which GPUs in mode mig do not offer",
+        f"{key} {mode} does not go with {vocabulary.memory}, which GPUs in mode {mode} do not "
+        "offer",
         f"use hami-core, or ask for {vocabulary.slot} and its memory in MiB instead",
         reason=Reason.MODE_UNAVAILABLE,
     )
@@ -174,7 +177,7 @@ def _profile(
             f"{PROFILE_KEY} {quote(text)} is not a MIG profile",
             f"name one as nvidia-smi does, e.g. 1g.5gb, or remove {PROFILE_KEY}",
         )
-    if mode in {Mode.HAMI_CORE, Mode.MEMORY_ONLY}:
+    if mode is not None and not isinstance(mode, Finding) and mode is not Mode.MIG:
         ways = [f"remove {PROFILE_KEY}"]
         if vocabulary.mode is None:
             ways.append(f"set {mode_key or vocabulary.mode_key or MODE_KEY} to mig")
@@ -273,6 +276,22 @@ def library_off(
         what = f"{LIBRARY_KEY} {LIBRARY_OFF} needs a container that gets whole GPUs, and none does"
         return _finding(LIBRARY_KEY, what, _whole_remedy(vocabulary), reason=Reason.CONFLICTING)
     return True
+
+
+def several_gpus(named: AnnotationRequest, asking: Sequence[ContainerRequest]) -> Finding | None:
+    """Find a container that asks for several GPUs in mode mps: a process reaches one daemon."""
+    if named.mode is not Mode.MPS:
+        return None
+    several = next((container for container in asking if container.count > 1), None)
+    if several is None:
+        return None
+    return _finding(
+        named.mode_key or MODE_KEY,
+        f"container {quote(several.name)} asks for {several.count} GPUs, but a process in mode "
+        "mps reaches the daemon of one GPU only",
+        "ask for 1 GPU per container, or use mode hami-core",
+        reason=Reason.CONFLICTING,
+    )
 
 
 def _whole_remedy(vocabulary: Vocabulary) -> str:

@@ -63,7 +63,7 @@ CREATED: Mapping[Reason, tuple[Json, tuple[Node, ...]]] = {
         pod(container(limits={NUMBER: 1, MEMORY: 24400}), annotations={MODE: "mig"}),
         (nodes_of(8, A30, mode=Mode.MIG), A100S),
     ),
-    Reason.MODE_UNAVAILABLE: (pod(container(limits=GPU), annotations={MODE: "mps"}), (A100S,)),
+    Reason.MODE_UNAVAILABLE: (pod(container(limits=GPU), annotations={MODE: "smi"}), (A100S,)),
     Reason.MODEL_UNAVAILABLE: (
         pod(container(limits=GPU), annotations={"nvidia.com/use-gputype": "H100"}),
         (A100S,),

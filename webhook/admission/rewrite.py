@@ -42,6 +42,7 @@ _COLUMN_OF: Final = {
     Mode.MIG: Column.MIG,
     Mode.HAMI_CORE: Column.HAMI_CORE,
     Mode.MEMORY_ONLY: Column.MEMORY_ONLY,
+    Mode.MPS: Column.MPS,
 }
 
 

@@ -236,6 +236,8 @@ def _reserved_path(path: str, column: Column) -> str | None:
     for reserved in RESERVED_PATHS:
         if column is Column.VOID and reserved.path not in _DEVICE_LISTS:
             continue
+        if reserved.only not in {None, column}:
+            continue
         if path == reserved.path or path.startswith(reserved.path + "/"):
             return reserved.path
         if reserved.parents and reserved.path.startswith(path.rstrip("/") + "/"):

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 import pytest
 
+from agent.health.start_times import StartTimes
 from agent.node.pods import NodePod, parse_pod
-from agent.serve.start_times import StartTimes
 from agent.share import Owner, Share
 from allocator.model.allocation import Grant
 from tests.builders.model import mig_grant, soft_grant
