@@ -80,7 +80,10 @@ def quit_daemon(seconds: int) -> str:
 
 
 def pids_of(answer: str) -> tuple[int, ...]:
-    """Return the pids of a list, each once, in its order; empty if it is; raises DaemonAnswerError."""
+    """Return the pids of a list, each once, in its order.
+
+    An empty answer has none. Raises :class:`DaemonAnswerError`.
+    """
     words = answer.split()
     if len(words) > MOST_PIDS:
         raise DaemonAnswerError(
