@@ -26,7 +26,7 @@ from allocator.cluster.configmaps import (
 from allocator.cluster.inventory import GPU_NODES, NODES
 from allocator.cluster.objects import AGENT_LABEL, MODEL_LABEL, ConfigMap, decode_config_map
 from allocator.config.device_config import DeviceConfig, NodeConfig, configured_vocabularies
-from allocator.config.settings import DEFAULTS, NodeAgent, Settings
+from allocator.config.settings import DEFAULTS, Settings
 from allocator.ledger.ledger import Ledger, parse_ledger
 from allocator.volcano.register import HANDSHAKE_ANNOTATION, REGISTER_ANNOTATION
 from kube.client import Client
@@ -186,7 +186,7 @@ class NodeInformer:
     @property
     def is_upstream(self) -> bool:
         """Say whether another node agent serves this node, by the setting nodeAgent."""
-        return self.settings.node_agent is NodeAgent.UPSTREAM
+        return self.settings.node_agent.is_other
 
     @property
     def plugin_conflict(self) -> str:

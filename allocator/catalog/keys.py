@@ -24,6 +24,8 @@ LIBRARY_OFF: Final = "off"
 PRIORITY_KEY: Final = f"{OWN}task-priority"
 # On a Node whose Volcano register shows less than the node has.
 REGISTER_KEY: Final = f"{OWN}register"
+# On a Node that we registered with HAMi's scheduler: the digest of that register.
+HAMI_REGISTER_KEY: Final = f"{OWN}hami-register"
 # On a namespace: its pods may use priority high, which holds back the kernels of others.
 HIGH_KEY: Final = f"{OWN}high-priority"
 HIGH_ALLOWED: Final = "allow"

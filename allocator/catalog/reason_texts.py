@@ -112,6 +112,11 @@ REASON_TEXTS: Final[Mapping[Reason, ReasonText]] = MappingProxyType(
             "such as volcano.sh/vgpu-memory, or ask the administrators to add gpushare "
             "to the setting vocabularies",
         ),
+        Reason.SHARE_CLASS: ReasonText(
+            "every suitable GPU is shared by pods of another QoS policy or application class",
+            'container "main": shares a GPU as fixed-share; the closest is shared as best-effort; '
+            "wait until other pods end",
+        ),
         Reason.EPHEMERAL: ReasonText(
             "a debug container asks for a GPU",
             'ephemeral container "debug": an ephemeral container cannot ask for GPUs; '
@@ -138,6 +143,8 @@ HAMI_NAMES: Final[Mapping[str, str]] = MappingProxyType(
         "CardTypeMismatch": Reason.MODEL_UNAVAILABLE,
         "ModeNotFit": Reason.MODE_UNAVAILABLE,
         "CardTimeSlicingExhausted": Reason.SHARES_SHORT,
+        "CardQosPolicyMismatch": Reason.SHARE_CLASS,
+        "CardAppClassMismatch": Reason.SHARE_CLASS,
         "CardNotHealth": Reason.UNHEALTHY,
     }
 )

@@ -1,14 +1,17 @@
 """Nodes as their families' own device plugins describe them on the Node, cached."""
 
 from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
 
 import structlog
 
-from allocator.families.family import InventoryFacts
+from allocator.families.family import InventoryFacts, ReadInventory
 from allocator.families.registry import FAMILIES
 from allocator.ledger.drift import MOST_PROBLEMS
 from allocator.model.gpu import Node
 
+_NOTHING: Final = ReadInventory(None)
 log = structlog.get_logger(__name__)
 
 
@@ -17,7 +20,7 @@ class FamilyInventories:
 
     def __init__(self) -> None:
         """Start without any Node."""
-        self._nodes: dict[str, tuple[InventoryFacts, Node | None]] = {}  # by name
+        self._nodes: dict[str, tuple[InventoryFacts, ReadInventory]] = {}  # by name
 
     def forget(self, names: Iterable[str]) -> None:
         """Forget the nodes *names*."""
@@ -26,19 +29,31 @@ class FamilyInventories:
 
     def node(self, facts: InventoryFacts | None) -> Node | None:
         """Return the node of *facts*, ``None`` where they describe no GPU."""
+        return self.inventory(facts).node
+
+    def inventory(self, facts: InventoryFacts | None) -> ReadInventory:
+        """Return all that *facts* describe."""
         if facts is None:
-            return None
+            return _NOTHING
         cached = self._nodes.get(facts.name)
         if cached is None or cached[0] != facts:
             cached = self._nodes[facts.name] = facts, _read(facts)
         return cached[1]
 
 
-def _read(facts: InventoryFacts) -> Node | None:
+def _read(facts: InventoryFacts) -> ReadInventory:
     inventory = FAMILIES[facts.family].inventory
     if inventory is None:
-        return None
+        return _NOTHING
     read = inventory.read(facts)
     for problem in read.problems[:MOST_PROBLEMS]:
         log.warning("malformed inventory", node=facts.name, family=facts.family, what=str(problem))
-    return read.node
+    return read
+
+
+def with_links_of(node: Node, described: Node | None) -> Node:
+    """Return *node* with what its device plugin says now of the links between its GPUs."""
+    if described is None or not (described.link_scores or described.link_losses):
+        return node
+    scores, losses = described.link_scores, described.link_losses
+    return replace(node, link_scores=scores, link_losses=losses)

@@ -19,7 +19,7 @@ from allocator.cluster.configmaps import (
     node_configs_in,
     settings_in,
 )
-from allocator.cluster.family_inventories import FamilyInventories
+from allocator.cluster.node_registers import NodeRegisters
 from allocator.cluster.objects import (
     ConfigMap,
     Namespace,
@@ -30,9 +30,8 @@ from allocator.cluster.objects import (
     decode_node,
 )
 from allocator.cluster.picture import Picture
-from allocator.cluster.volcano_registers import VolcanoRegisters
 from allocator.config.device_config import DeviceConfig, NodeConfig, configured_vocabularies
-from allocator.config.settings import DEFAULTS, NodeAgent, Settings
+from allocator.config.settings import DEFAULTS, Settings
 from allocator.extender.index import Index, IndexBuilder, NodesByPod
 from allocator.extender.score import scorer
 from allocator.ledger.ledger import Ledger
@@ -100,8 +99,7 @@ class Inventory:
         self._ledgers: Picture[Ledger] = Picture()
         self._nodes: Picture[NodeObject] = Picture()
         self._identities: Picture[NodeIdentity] = Picture()
-        self._registers = VolcanoRegisters()
-        self._families = FamilyInventories()
+        self._registers = NodeRegisters()
         self._namespaces: Picture[Namespace] = Picture()
         self._versions = count(1)
         self._builder = IndexBuilder()
@@ -181,9 +179,7 @@ class Inventory:
 
     def _update_identities(self, names: Iterable[str]) -> None:
         """Derive the identities of nodes *names*; one that is the same stays the same object."""
-        gone = [name for name in names if name not in self._nodes]
-        self._registers.forget(gone)
-        self._families.forget(gone)
+        self._registers.forget([name for name in names if name not in self._nodes])
         changes: dict[str, NodeIdentity | None] = {}
         for name in names:
             node = self._nodes.get(name)
@@ -226,8 +222,8 @@ class Inventory:
         settings = settings_in(data)
         if settings is not None:
             self.settings, self.settings_digest = settings
-            self._mark_changed(self._nodes)  # nodeAgent decides which status is current
             self._update_vocabularies()
+            self._reread_registers()  # nodeAgent decides which count, and which status is current
 
     def _accept_device_config(self, data: Mapping[str, str]) -> None:
         device_config = device_config_in(data)
@@ -244,8 +240,11 @@ class Inventory:
 
     def _reread_registers(self) -> None:
         """Decode every register annotation again, with the current configuration."""
-        factor = self.device_config.memory_factor
-        self._registers.configure(factor=factor, configs=self.node_configs)
+        self._registers.configure(
+            factor=self.device_config.memory_factor,
+            configs=self.node_configs,
+            agent=self.settings.node_agent,
+        )
         self._mark_changed(self._nodes)
         self._update_identities(self._nodes)
 
@@ -351,9 +350,9 @@ class Inventory:
         # A node whose status is not read has GPUs all the same: nothing is known of them.
         if ledger is not None and (ledger.node.gpus or ledger.excess is not None):
             registered = bool(self._nodes[name].register)
-            return with_volcano_positions(ledger.node) if registered else ledger.node
-        described = self._families.node(self._nodes[name].facts)
-        return described or self._registers.node(name, self._nodes[name].full_register)
+            node = with_volcano_positions(ledger.node) if registered else ledger.node
+            return self._registers.with_links(node, self._nodes[name])
+        return self._registers.node_of(self._nodes[name])
 
     def config_maps(self) -> Mapping[str, ConfigMap] | None:
         """Return the ConfigMaps that are read, by name, ``None`` until :attr:`synced`."""
@@ -365,9 +364,6 @@ class Inventory:
 
     def node_identity(self, node: NodeObject) -> NodeIdentity:
         """Return the identity of *node*, its register included."""
-        described = self._families.node(node.facts)
-        if described is not None and node.facts is not None:
-            return node.identity(described, registered_by=node.facts.family)
         return self._registers.identity(node)
 
     def node_identities(self) -> Mapping[str, NodeIdentity] | None:
@@ -394,5 +390,5 @@ class Inventory:
         if node is None and self.watches["nodes"].synced:
             return False
         uid, boot = (node.uid, node.boot) if node else ("", "")
-        upstream = self.settings.node_agent is NodeAgent.UPSTREAM
+        upstream = self.settings.node_agent.is_other
         return status_is_current(ledger, node_uid=uid, boot=boot, upstream=upstream)

@@ -298,7 +298,9 @@ def configured_vocabularies(settings: Settings, devices: DeviceConfig) -> tuple[
         ),
         configure_vocabulary(GPUSHARE, memory_factor=unit, slot=devices.count_name),
         *(
-            configure_vocabulary(vocabulary, slot=devices.count_name)
+            vocabulary
+            if vocabulary.slot in vocabulary.resources  # another device plugin is called for it
+            else configure_vocabulary(vocabulary, slot=devices.count_name)
             for vocabulary in VOCABULARIES
             if vocabulary not in (VOLCANO, GPUSHARE)
         ),

@@ -43,7 +43,13 @@ class NodeAgent(StrEnum):
     """Which device plugin serves the nodes."""
 
     OURS = "vgpu-admission"
-    UPSTREAM = "upstream"
+    UPSTREAM = "upstream"  # Volcano's
+    HAMI = "hami"
+
+    @property
+    def is_other(self) -> bool:
+        """Say whether it is another project's plugin, whose registers are the inventory."""
+        return self is not NodeAgent.OURS
 
 
 class Injection(StrEnum):
@@ -160,6 +166,7 @@ class Settings(
     volcano_schedulers: tuple[Name, ...] = ("volcano",)
     gpu_exclusive_rules: Annotated[tuple[LabelRule, ...], msgspec.Meta(max_length=64)] = ()
     volcano_register: bool = False
+    hami_register: bool = False
     volcano_metrics: bool = False
     plugin_metrics: bool = True
     privileged: Tolerance = Tolerance.REFUSE
@@ -248,6 +255,11 @@ def _check(settings: Settings) -> None:
             'settings.yaml: defaultMode "memory-only" cannot be the default; use hami-core or mig'
         )
     _check_vocabularies(settings.vocabularies)
+    if settings.hami_register and settings.node_agent is not NodeAgent.OURS:
+        raise SettingsError(
+            f"settings.yaml: hamiRegister true goes with nodeAgent {NodeAgent.OURS} only, for "
+            f"plugins of others register themselves; nodeAgent is {settings.node_agent}"
+        )
     if problem := host_root_problem(settings.host_root):
         raise SettingsError(
             f"settings.yaml: hostRoot {quote(settings.host_root)} is not accepted: {problem}; "

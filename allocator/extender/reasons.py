@@ -28,6 +28,7 @@ CURRENT: Final = MappingProxyType(
         Reason.MODEL_UNAVAILABLE: FailureReason("GPU model not accepted"),
         Reason.UNHEALTHY: FailureReason("unhealthy GPUs"),
         Reason.NO_GEOMETRY: FailureReason("no free slots for the MIG profile"),
+        Reason.SHARE_CLASS: FailureReason("GPUs shared by another class"),
         Reason.SHARES_SHORT: FailureReason("no free GPU shares"),
         Reason.MEMORY_SHORT: FailureReason("insufficient GPU memory"),
         Reason.CORES_SHORT: FailureReason("insufficient GPU cores"),

@@ -13,7 +13,7 @@ from allocator.config.settings import NodeAgent, Settings
 from allocator.model.allocation import Assignment
 from allocator.model.gpu import Gpu, Node
 from allocator.model.problem import Problem
-from allocator.model.request import Mode, PodRequest, Vocabulary
+from allocator.model.request import FillPolicy, Mode, PodRequest, Vocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,9 @@ class InventoryFacts:
     name: str
     family: str
     annotations: Mapping[str, str]
-    allocatable: Mapping[str, str] = field(default_factory=dict)  # by resource, as kubelet reports
+    labels: Mapping[str, str] = field(default_factory=dict)
+    capacity: Mapping[str, str] = field(default_factory=dict)  # by resource, as kubelet reports
+    allocatable: Mapping[str, str] = field(default_factory=dict)  # the part that may be given out
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class ReadInventory:
 
     node: Node | None  # None: the plugin describes no GPU
     problems: Sequence[Problem] = ()
+    closed: str = ""  # why the GPUs of the node may not be given out at the moment, if so
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +54,10 @@ class NodeInventory:
     The text is untrusted. ``read`` bounds it, raises nothing, and leaves out what it cannot read.
     """
 
-    annotations: tuple[str, ...]  # keys that are read; one of them must be there
-    resources: tuple[str, ...] = ()  # whose allocatable amounts are read
+    # A Node has such GPUs where one of these annotations or resources is there.
+    annotations: tuple[str, ...]  # keys that are read
+    resources: tuple[str, ...] = ()  # whose amounts are read
+    labels: tuple[str, ...] = ()  # keys that are read too
     read: Callable[[InventoryFacts], ReadInventory]
 
 
@@ -87,6 +92,16 @@ class Family:
     binding_annotations: Callable[[BoundPod], Mapping[str, str]]
     # How far GPUs of one node, all of this family, are apart.
     link_distances: Callable[[Sequence[Gpu]], LinkDistances]
+    # Whether our variables and our library go into containers. Otherwise NVIDIA's GPUs are hidden
+    # from them, and nothing else is written.
+    injects: bool = True
+    # Whether the pod must hold HAMi's lock of its node from its bind to Allocate, because the
+    # device plugin serves whoever holds it. None: no pod of the family.
+    needs_lock: Callable[[PodRequest], bool] | None = None
+    # What the links of a node are worth for a request under a policy for nodes; higher is better,
+    # compared between the nodes of one question. None: the node does not say. Without it the
+    # distances count.
+    node_value: Callable[[Node, PodRequest, FillPolicy], int | None] | None = None
 
     def served_by(self, settings: Settings) -> NodeAgent:
         """Return whose agent or device plugin serves nodes with its GPUs."""

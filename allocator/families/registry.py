@@ -3,11 +3,14 @@
 from typing import Final
 
 from allocator.families.family import Family
+from allocator.families.metax import METAX_FAMILY
 from allocator.families.nvidia import NVIDIA_FAMILY
 from allocator.model.request import Mode, PodRequest
 
 # By name. A family that is not built in, such as one of a test, is put here before it is used.
-FAMILIES: Final[dict[str, Family]] = {family.name: family for family in (NVIDIA_FAMILY,)}
+FAMILIES: Final[dict[str, Family]] = {
+    family.name: family for family in (NVIDIA_FAMILY, METAX_FAMILY)
+}
 
 
 def family_named(name: str) -> Family:

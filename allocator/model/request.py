@@ -4,10 +4,12 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Final, Protocol
 
+from allocator.model.sharing import ShareKeys
 from allocator.model.units import NO_CORES, WHOLE_GPU, CorePercent, MiB
 from allocator.model.value import Value
 
 NVIDIA: Final = "nvidia"  # the family of GPUs that say of no other that they belong to it
+METAX: Final = "metax"
 
 
 class Mode(StrEnum):
@@ -74,6 +76,7 @@ class ContainerRequest(Value, frozen=True):
     memory: MiB | None = None
     percent: int | None = None
     cores: CorePercent = NO_CORES
+    share: str = ""  # its sharing class, see allocator.model.sharing; empty: it has none
 
     @property
     def of_init(self) -> bool:
@@ -148,6 +151,8 @@ class Vocabulary:
     percent: str | None = None
     cores: str | None = None
     memory_factor: int = 1  # MiB per unit of memory; gpuMemoryFactor and --memory-unit override it
+    memory_in_bytes: bool = False  # an amount of memory with a suffix such as Gi is in bytes
+    default_cores: CorePercent = NO_CORES  # of a container that asks for none
     whole: bool = False  # a count asks for whole GPUs and goes with no other resource
     mode: Mode | None = None  # fixed, where the ecosystem has only one
     named_modes: tuple[Mode, ...] = (Mode.MIG, Mode.HAMI_CORE)  # that a pod may name
@@ -159,6 +164,8 @@ class Vocabulary:
     not_models: str | None = None
     use_uuids: str | None = None
     not_uuids: str | None = None
+    share_keys: ShareKeys | None = None  # where GPUs are shared by classes
+    topology_key: str | None = None  # true or false; links between GPUs always count
     prefixes: tuple[str, ...] = ()  # resources that are ours to interpret, and to refuse if unknown
     # What programs of the ecosystem read in their environment, where it has such variables.
     share_variables: ShareVariables | None = None

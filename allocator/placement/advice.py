@@ -128,6 +128,10 @@ def _hami_core_obstacle(
     """Describe what the closest GPU lacks."""
     closest = min(headrooms, key=lambda headroom: shortfall(container_request, headroom).rank)
     match shortfall(container_request, closest).reason:
+        case Reason.SHARE_CLASS:
+            theirs = ", ".join(closest.shares)
+            what = f"shares a GPU as {container_request.share}; the closest is shared as {theirs}"
+            return Reason.SHARE_CLASS, what
         case Reason.SHARES_SHORT:
             what = f"all {closest.gpu.slots} shares of the closest GPU are taken"
             return Reason.SHARES_SHORT, what

@@ -46,7 +46,13 @@ def _options(
             gpu = headroom.gpu
             memory = container_request.memory_on(gpu.memory)
             left = (headroom.memory - memory) * WHOLE // gpu.memory
-            grant = Grant(gpu=gpu.uuid, mode=mode, memory=memory, cores=container_request.cores)
+            grant = Grant(
+                gpu=gpu.uuid,
+                mode=mode,
+                memory=memory,
+                cores=container_request.cores,
+                share=container_request.share,
+            )
             yield Option(position=position, grant=grant, rank=(sign * left,))
 
 

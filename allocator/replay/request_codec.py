@@ -66,6 +66,7 @@ class _RecordedFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     priority: Priority = Priority.LOW  # as hami-core numbers it
     mode_key: _Text | None = None
     library_off: bool = False
+    share: _Text = ""  # of all containers
     prefer: Prefer | None = None
     min_isolation: _Text | None = None
     earlier: tuple[Mode, ModeSource, _Text] | None = None
@@ -88,7 +89,7 @@ def decode_request(
         )
     request = PodRequest(
         vocabulary=wire.vocabulary,
-        containers=tuple(map(_container_request, wire.containers)),
+        containers=tuple(_container_request(one, wire.share) for one in wire.containers),
         mode=wire.mode,
         profile=wire.profile,
         filters=Filters(
@@ -112,7 +113,7 @@ def decode_request(
     )
 
 
-def _container_request(wire: _RecordedContainer) -> ContainerRequest:
+def _container_request(wire: _RecordedContainer, share: str) -> ContainerRequest:
     if wire.memory is not None and wire.percent is not None:
         raise ReplayContentError(
             f"container {wire.name[:64]!r} has MiB and a percentage; accepted: one of them"
@@ -125,4 +126,5 @@ def _container_request(wire: _RecordedContainer) -> ContainerRequest:
         memory=None if wire.memory is None else MiB(wire.memory),
         percent=wire.percent,
         cores=CorePercent(wire.cores) if wire.cores else NO_CORES,
+        share=share,
     )

@@ -39,6 +39,8 @@ def encode_request(recorded: RecordedRequest) -> dict[str, Any]:
         "containers": [_container_fields(container) for container in request.containers],
     }
     fields |= _request_options(request)
+    if share := request.containers[0].share:
+        fields["share"] = share
     fields |= _circumstances(recorded)
     return fields
 

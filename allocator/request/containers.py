@@ -4,12 +4,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
+import msgspec
+
 from allocator.catalog.vocabularies import VOLCANO, Vocabulary
 from allocator.model.decision import Finding, Reason
 from allocator.model.request import ContainerRequest, Stage
-from allocator.model.units import NO_CORES, WHOLE_GPU, CorePercent, MiB
+from allocator.model.units import WHOLE_GPU, CorePercent, MiB
 from allocator.model.untrusted import escaped, quote
-from allocator.request.amounts import PartialFinding, amount
+from allocator.request.amounts import PartialFinding, amount, bytes_in_mib
 from allocator.request.quantity import parse
 from allocator.request.resource_names import (
     Amounts,
@@ -125,13 +127,24 @@ def container_request(
     if not any(numbers.values()):
         return []
     vocabulary = container.known_names[0].vocabulary
-    return build_request(
+    built = build_request(
         container.container,
         vocabulary,
         numbers,
         position=container.position,
         of_init=container.of_init,
     )
+    memory = _memory_in_bytes(container)
+    return built if memory is None else msgspec.structs.replace(built, memory=memory)
+
+
+def _memory_in_bytes(container: AskingContainer) -> MiB | None:
+    """Return the memory that a container asks for in bytes, ``None`` where it asks in units."""
+    amounts = (
+        bytes_in_mib(resource, container.amounts[resource.name])
+        for resource in container.known_names
+    )
+    return next((MiB(found) for found in amounts if found is not None), None)
 
 
 def conflicting_names(first: str, second: str) -> PartialFinding:
@@ -205,7 +218,7 @@ def build_request(
         count=count or 1,
         memory=MiB(memory) if memory else None,
         percent=numbers.get(_PERCENT) or None,
-        cores=WHOLE_GPU if whole else CorePercent(numbers.get(_CORES, NO_CORES)),
+        cores=WHOLE_GPU if whole else CorePercent(numbers.get(_CORES, vocabulary.default_cores)),
     )
 
 

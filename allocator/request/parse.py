@@ -2,10 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
+from typing import Final
+
+import msgspec
 
 from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
 from allocator.model.decision import Finding, Findings, Reason, all_findings, findings_of
 from allocator.model.request import MOST_CONTAINERS, ContainerRequest, Mode, PodRequest
+from allocator.model.sharing import ShareClass, books_cores, share_class
+from allocator.model.units import NO_CORES
+from allocator.model.untrusted import quote
 from allocator.request.containers import (
     MOST_FINDINGS,
     ContainerSpec,
@@ -72,8 +78,13 @@ def _pod(
         return findings_of(findings[:MOST_FINDINGS])
     named = annotation_request(annotations, vocabulary)
     policies = fill_policies(annotations)
-    if isinstance(named, Findings) or isinstance(policies, Findings):
-        refused = [part.all for part in (named, policies) if isinstance(part, Findings)]
+    sharing = _with_share(annotations, vocabulary, asking)
+    if (
+        isinstance(named, Findings)
+        or isinstance(policies, Findings)
+        or isinstance(sharing, Findings)
+    ):
+        refused = [part.all for part in (named, policies, sharing) if isinstance(part, Findings)]
         return all_findings([*findings, *chain.from_iterable(refused)][:MOST_FINDINGS])
     if findings:
         return all_findings(findings[:MOST_FINDINGS])
@@ -84,7 +95,7 @@ def _pod(
         return Findings(off)
     return PodRequest(
         vocabulary=vocabulary.name,
-        containers=tuple(asking),
+        containers=sharing,
         mode=Mode.HAMI_CORE if off else named.mode,
         profile=named.profile,
         filters=named.filters,
@@ -95,6 +106,50 @@ def _pod(
         library_off=off,
         family=vocabulary.family,
     )
+
+
+_GO_BOOLEANS: Final = frozenset(
+    ["1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False"]
+)
+
+
+def _share(
+    annotations: Mapping[str, str], vocabulary: Vocabulary, asking: Sequence[ContainerRequest]
+) -> str | Findings:
+    """Return the sharing class of a pod, empty where its vocabulary has none."""
+    findings: list[Finding] = []
+    key = vocabulary.topology_key
+    if key is not None and annotations.get(key, "true") not in _GO_BOOLEANS:
+        what = f"{key} {quote(annotations[key])} is neither true nor false"
+        findings.append(_annotation_finding(key, what, f"use true or false, or remove {key}"))
+    if vocabulary.share_keys is None:
+        return findings_of(findings) or ""
+    counts = [container.count for container in asking]
+    found = share_class(annotations, vocabulary.share_keys, counts)
+    if not isinstance(found, ShareClass):
+        findings += [_annotation_finding(d.key, d.what, d.remedy) for d in found]
+    return findings_of(findings) or str(found)
+
+
+def _with_share(
+    annotations: Mapping[str, str], vocabulary: Vocabulary, asking: Sequence[ContainerRequest]
+) -> tuple[ContainerRequest, ...] | Findings:
+    """Return *asking* with their sharing class; one that goes first is charged for no compute."""
+    share = _share(annotations, vocabulary, asking)
+    if isinstance(share, Findings):
+        return share
+    if not share:
+        return tuple(asking)
+    booked = books_cores(share)
+    return tuple(
+        msgspec.structs.replace(one, share=share, cores=one.cores if booked else NO_CORES)
+        for one in asking
+    )
+
+
+def _annotation_finding(key: str, what: str, remedy: str) -> Finding:
+    field = f'metadata.annotations["{key}"]'
+    return Finding(reason=Reason.MALFORMED, place="pod", field=field, what=what, remedy=remedy)
 
 
 def _too_many_containers(number: int) -> Finding:

@@ -33,6 +33,7 @@ MOST_ITEMS: Final = 256  # in one list, which a decision reads for every kind of
 LONGEST_PROFILE: Final = 32  # characters; the longest that exists has 12
 _MODES: Final = MappingProxyType({str(mode): mode for mode in (Mode.MIG, Mode.HAMI_CORE)})
 _PRIORITIES: Final = MappingProxyType({p.name.lower(): p for p in Priority})
+_LIBRARY_MODES: Final = frozenset({None, Mode.HAMI_CORE, Mode.MEMORY_ONLY})
 _PROFILE: Final = re.compile(r"[0-9]++g\.[0-9]++gb([+-][a-z.]++)?+")
 _NO_FILTERS: Final = Filters()
 
@@ -123,8 +124,11 @@ def _mode_of(key: str, text: str, vocabulary: Vocabulary) -> Mode | Finding:
         return _isolation_mode(key, text)
     if key == MODE_KEY and vocabulary.mode is not None and text == str(vocabulary.mode):
         return vocabulary.mode  # as an earlier pass of admission writes it
-    if text == str(Mode.MIG) and vocabulary.mode is not None:
+    if text == str(Mode.MIG) and vocabulary.mode is not None and vocabulary.named_modes:
         return _mig_elsewhere(key, vocabulary)
+    if not vocabulary.named_modes:
+        what = f"{key} {quote(text)} does not go with {vocabulary.slot}, whose mode is set already"
+        return _finding(key, what, f"remove {key}", reason=Reason.MODE_UNAVAILABLE)
     return _MODES.get(text) or _finding(
         key,
         f"mode {quote(text)} is not known",
@@ -257,6 +261,9 @@ def library_off(
     if text != LIBRARY_OFF:
         what = f"{LIBRARY_KEY} {quote(text)} is not {LIBRARY_OFF}"
         return _finding(LIBRARY_KEY, what, f'set it to "{LIBRARY_OFF}", or remove it')
+    if vocabulary.mode not in _LIBRARY_MODES:
+        what = f"{LIBRARY_KEY} is about a library that mode {vocabulary.mode} does not use"
+        return _finding(LIBRARY_KEY, what, f"remove {LIBRARY_KEY}", reason=Reason.CONFLICTING)
     mode, key = named.mode, PROFILE_KEY if named.profile is not None else named.mode_key
     if mode is not None and mode is not Mode.HAMI_CORE and mode is not vocabulary.mode:
         what = f"{LIBRARY_KEY} {LIBRARY_OFF} needs mode hami-core, but the mode is {mode}"

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from allocator.catalog.hami_keys import ALLOCATED_KEY, NODE_KEY
 from allocator.catalog.keys import ASSIGNMENT_KEY, POD_GROUP_KEYS
 from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
 from allocator.model.untrusted import is_safe_name
@@ -29,6 +30,8 @@ class PodSummary:
     # Of a bound pod's annotation; may be empty, and anybody may have written it.
     assignment_json: str = ""
     group: str = ""  # its PodGroup as its annotations name it; may be empty or not exist
+    # It is bound, and carries a list of devices that HAMi's scheduler counts on its node.
+    hami_counted: bool = False
 
     def requests_gpus(self, vocabularies: Iterable[Vocabulary]) -> bool:
         """Say whether it names resources of any of *vocabularies*."""
@@ -58,7 +61,12 @@ def summary_of(pod: WatchedPod) -> PodSummary:
         extended=_shared_names(_extended_of(pod)),
         assignment_json=annotations.get(ASSIGNMENT_KEY, "") if spec.node_name else "",
         group=_group_of(annotations),
+        hami_counted=_is_counted_by_hami(annotations, spec.node_name),
     )
+
+
+def _is_counted_by_hami(annotations: Mapping[str, str], node: str) -> bool:
+    return bool(node) and annotations.get(NODE_KEY) == node and ALLOCATED_KEY in annotations
 
 
 def summary_if_needed(pod: WatchedPod, _: bytes) -> PodSummary | None:

@@ -28,7 +28,7 @@ def granted_memory(names: Vocabulary, memory: MiB) -> str:
 def asked_memory(names: Vocabulary, container_request: ContainerRequest) -> str:
     """Return the memory that a container asks for on one GPU, as it asks for it."""
     if container_request.memory is not None:
-        return f"{memory_text(names, names.units(container_request.memory))} on one GPU"
+        return f"{granted_memory(names, container_request.memory)} on one GPU"
     if container_request.percent is not None:
         return f"{container_request.percent}% of the memory of one GPU"
     return "all memory of one GPU"

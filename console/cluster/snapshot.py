@@ -10,7 +10,7 @@ import msgspec
 
 from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
 from allocator.config.namespace_policy import NamespacePolicy
-from allocator.config.settings import DEFAULTS, NodeAgent, Settings
+from allocator.config.settings import DEFAULTS, Settings
 from allocator.ledger.closed import NO_NODE, closed_reason, withdrawn_resources
 from allocator.ledger.ledger import Ledger, parse_ledger
 from allocator.ledger.lifecycle import NodeIdentity
@@ -152,7 +152,7 @@ class ClusterView:
 
     def closed_reason(self, name: str) -> str:
         """Return why a node takes no new pods; empty if it does."""
-        upstream = self.configuration.settings.node_agent is NodeAgent.UPSTREAM
+        upstream = self.configuration.settings.node_agent.is_other
         machine = Machine(name=name) if self.machines is None else self.machines.get(name)
         if machine is None:
             return NO_NODE

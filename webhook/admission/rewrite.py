@@ -10,7 +10,6 @@ from allocator.catalog.launchers import launcher_of
 from allocator.catalog.vocabularies import OTHER_PLUGINS, Vocabulary
 from allocator.config.settings import (
     Injection,
-    NodeAgent,
     SchedulerName,
     Settings,
     Tolerance,
@@ -103,8 +102,10 @@ class Rewrite(Value, frozen=True):
     @property
     def column(self) -> Column:
         """Return how its asking containers are treated."""
-        served_by = family_of(self.request).served_by(self.settings)
-        if served_by is NodeAgent.UPSTREAM:
+        family = family_of(self.request)
+        if not family.injects:
+            return Column.VOID
+        if family.served_by(self.settings).is_other:
             return Column.UPSTREAM
         if self.choice.source is ModeSource.BEST:
             return Column.OPEN
@@ -292,7 +293,7 @@ class Rewrite(Value, frozen=True):
                 if ref.container.env_from:
                     yield f"{ref.place}: envFrom could override a variable of the device plugin"
         volcano = self.pod.spec.scheduler_name in self.settings.volcano_schedulers
-        if volcano and self.vocabulary.mode_key is None:
+        if volcano and self.vocabulary.slot not in self.vocabulary.resources:
             yield f"pod: vc-scheduler counts {self.vocabulary.name} requests as whole GPUs"
         yield from self._instance_warnings()
         yield from self._launcher_warnings()

@@ -12,6 +12,8 @@ from typing import Final
 
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.config.namespace_policy import NamespacePolicy, isolation_finding
+from allocator.config.settings import NodeAgent
+from allocator.hami.device_list import wished_gpus
 from allocator.ledger.assign import NoFit, PodClaim
 from allocator.ledger.ledger import Ledger, node_for
 from allocator.mig.geometry import Geometries
@@ -114,7 +116,12 @@ def cache_suffices(bound: BindingReview, live: LivePod, context: AdmissionContex
     be denied is read again, and so is one whose scheduler annotates it right before the bind.
     """
     mine = bound.binding.metadata.uid == live.uid
-    written_on = live.pod.spec.scheduler_name in context.settings.volcano_schedulers
+    settings = context.settings
+    written_on = (
+        settings.hami_register
+        or settings.node_agent is NodeAgent.HAMI
+        or live.pod.spec.scheduler_name in settings.volcano_schedulers
+    )
     return mine and not written_on and not unbindable_reason(bound, live)
 
 
@@ -155,7 +162,7 @@ def _bind_request(
             uid=live.uid,
             request=admitted.request,
             mode=admitted.mode or context.namespace.only_mode,
-            gpus=listed_uuids(listed),
+            gpus=listed_uuids(listed) or wished_gpus(present, bound.node),
             hard_policy=hard_policy(present, live.labels, context.settings.gpu_exclusive_rules),
             positions=listed_positions(listed),
         ),
@@ -181,6 +188,14 @@ def pending_refusal(node: str) -> Refusal:
     """Refuse another entry for a pod whose containers may have started on *node*."""
     return conflict(
         f"an earlier binding of the pod to {quote(node)} is still pending; the scheduler will retry"
+    )
+
+
+def locked_refusal(node: str) -> Refusal:
+    """Refuse a pod while another one is about to start on *node*, whose plugin goes by a lock."""
+    return conflict(
+        f"node {quote(node)}: another pod is about to get its GPUs there, and the device plugin "
+        "serves one pod at a time; the scheduler will retry"
     )
 
 

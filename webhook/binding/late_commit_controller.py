@@ -199,7 +199,7 @@ class LateCommitController:
             return self._report_refusal(pod, judged, started=live.started)
         if not isinstance(judged, BindRequest):
             return True
-        upstream = context.settings.node_agent is NodeAgent.UPSTREAM
+        upstream = context.settings.node_agent.is_other
         claim = late_claim(judged, ledger, document, upstream=upstream)
         if isinstance(claim, Refusal):
             return self._report_refusal(pod, claim, started=live.started)

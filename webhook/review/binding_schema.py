@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -14,7 +14,7 @@ from webhook.review.admission_review import (
     UserInfo,
     decode_review,
 )
-from webhook.review.pod_schema import Metadata, Pod, StoredPod, StoredStatus
+from webhook.review.pod_schema import MOST_ENTRIES, Metadata, Pod, StoredPod, StoredStatus
 
 
 class BindingTarget(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -24,10 +24,16 @@ class BindingTarget(msgspec.Struct, frozen=True, rename="camel", gc=False):
     name: str = ""
 
 
+class BindingMetadata(Metadata, frozen=True, rename="camel", gc=False):
+    """Which pod it is, and what the API server adds to it."""
+
+    labels: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_ENTRIES)] | None = None
+
+
 class Binding(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """A pod's Binding; Volcano's carries annotations, a legacy one no uid."""
 
-    metadata: Metadata = Metadata()
+    metadata: BindingMetadata = BindingMetadata()
     target: BindingTarget = BindingTarget()
 
 

@@ -79,7 +79,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             if path.name not in {"catalog", "vocabularies.py", "__pycache__"}:
                 (tree / part / path.name).symlink_to(path)
     catalogue = (ROOT / "allocator/catalog/vocabularies.py").read_text()
-    line = "VOCABULARIES: Final = (VOLCANO, GPUSHARE)\n"
+    line = "VOCABULARIES: Final = (VOLCANO, GPUSHARE, METAX_GPU, METAX_SGPU)\n"
     assert catalogue.count(line) == 1
     (tree / "allocator/catalog/vocabularies.py").write_text(catalogue.replace(line, ADDED))
     asked = subprocess.run(
