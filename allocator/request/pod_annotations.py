@@ -174,7 +174,7 @@ def _profile(
             f"{PROFILE_KEY} {quote(text)} is not a MIG profile",
             f"name one as nvidia-smi does, e.g. 1g.5gb, or remove {PROFILE_KEY}",
         )
-    if mode in {Mode.HAMI_CORE, Mode.MEMORY_ONLY}:
+    if mode is not None and mode is not Mode.MIG:
         ways = [f"remove {PROFILE_KEY}"]
         if vocabulary.mode is None:
             ways.append(f"set {mode_key or vocabulary.mode_key or MODE_KEY} to mig")
