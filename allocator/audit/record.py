@@ -186,6 +186,7 @@ class BindRecord(Record, frozen=True, kw_only=True, tag="bind"):
     # last two are -1 where it is no MIG instance.
     taken: tuple[tuple[int, int, int, int, int], ...] = ()
     taken_positions: tuple[str, ...] = ()  # Volcano's names of their places, where it has some
+    taken_shares: tuple[str, ...] = ()  # their sharing classes, where GPUs have such
     live: tuple[tuple[int, int, int], ...] = ()  # MIG instances: GPU, start, profile
     asked: dict[str, Any] = {}  # the request as replay needs it
     demand: dict[str, dict[str, float]] = {}  # learned arrivals by board and profile

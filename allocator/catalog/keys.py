@@ -46,7 +46,7 @@ USER_KEYS: Final = frozenset(
 )
 # What admission writes; forged ones are overwritten.
 ADMISSION_KEYS: Final = frozenset({DECISION_KEY, ASKED_KEY, MODE_SOURCE_KEY})
-# Volcano's six, written by a scheduler or on the Binding (volcano-vgpu protocol).
+# Volcano's six and MetaX's two, written by a scheduler or on the Binding.
 ALLOCATION_KEYS: Final = frozenset(
     {
         "volcano.sh/vgpu-node",
@@ -55,6 +55,8 @@ ALLOCATION_KEYS: Final = frozenset(
         "volcano.sh/devices-to-allocate",
         "volcano.sh/bind-time",
         "volcano.sh/bind-phase",
+        "metax-tech.com/gpu-devices-allocated",
+        "metax-tech.com/predicate-time",
     }
 )
 # Volcano's, since 1.15: pods of one PodGroup share no GPU. Its scheduler checks that, see

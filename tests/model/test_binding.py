@@ -76,6 +76,8 @@ REACHED = (
     "in two containers",
     "full slots",
     "beside foreign memory",
+    "shared by gpushare",
+    "whole by gpushare",
 )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
+from allocator.catalog.hami_keys import POD_KEYS
 from allocator.catalog.injection import Column
 from allocator.catalog.keys import (
     ADMISSION_KEYS,
@@ -49,7 +50,8 @@ from webhook.review.pod_schema import Pod
 _KEPT_KEYS: Final = USER_KEYS | ADMISSION_KEYS
 _USER_KEYS: Final = tuple(sorted(USER_KEYS))
 # Close to none that a person may write, whatever they look like.
-_WRITTEN_KEYS: Final = ALLOCATION_KEYS | {ASSIGNMENT_KEY, SERVED_BY_KEY, HINT_KEY}
+_ALLOCATION_KEYS: Final = ALLOCATION_KEYS | POD_KEYS
+_WRITTEN_KEYS: Final = _ALLOCATION_KEYS | {ASSIGNMENT_KEY, SERVED_BY_KEY, HINT_KEY}
 _RESERVED_KEYS: Final = (CDI_PREFIX, OWN)
 _HIDDEN: Final = frozenset({"", "void", "none"})
 _DEVICE_LISTS: Final = frozenset(
@@ -67,7 +69,7 @@ def _reserved_annotations(pod: Pod) -> Iterator[Finding]:
     compared = 0
     for key in pod.metadata.annotations or ():
         kept = key in _KEPT_KEYS or not key.startswith(_RESERVED_KEYS)
-        if key in ALLOCATION_KEYS or not kept:
+        if key in _ALLOCATION_KEYS or not kept:
             compared += 1
             unknown = key not in _WRITTEN_KEYS and compared <= MOST_KEYS
             meant = closest_key(key, _USER_KEYS) if unknown else None

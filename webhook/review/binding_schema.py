@@ -79,7 +79,8 @@ class BindingReview:
 class LivePod:
     """A pod as the API server has it now; ``node`` is empty until it is bound.
 
-    ``started`` says that one of its containers runs or ran.
+    ``started`` says that one of its containers runs or ran. ``claimed`` are the extended resources
+    that its scheduler has taken from a ResourceClaim, not from the node.
     """
 
     pod: Pod
@@ -90,6 +91,7 @@ class LivePod:
     deleting: bool
     over: bool
     started: bool
+    claimed: frozenset[str] = frozenset()
 
 
 def parse(body: bytes) -> BindingReview:
@@ -145,7 +147,14 @@ def live_pod(raw: bytes) -> LivePod:
         deleting=live.metadata.deletion_timestamp is not None,
         over=live.status.over,
         started=_has_started(live.status),
+        claimed=_claimed(live.status),
     )
+
+
+def _claimed(status: StoredStatus) -> frozenset[str]:
+    claim = status.extended_resource_claim_status
+    mappings = () if claim is None else claim.request_mappings or ()
+    return frozenset(mapping.resource_name for mapping in mappings)
 
 
 def _has_started(status: StoredStatus) -> bool:
