@@ -7,8 +7,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from allocator.catalog.keys import CAPACITY_KEY, REGISTER_KEY
-from allocator.catalog.vocabularies import OWN
+from allocator.catalog.keys import AGENT_LABEL, CAPACITY_KEY, REGISTER_KEY
 from allocator.families.family import InventoryFacts
 from allocator.families.inventory_facts import inventory_facts
 from allocator.hami.node_marks import UNMARKED, HamiMarks, hami_marks
@@ -21,7 +20,6 @@ from allocator.model.gpu import Node
 from allocator.volcano.register import HANDSHAKE_ANNOTATION, REGISTER_ANNOTATION
 
 POD_SECURITY: Final = "pod-security.kubernetes.io/enforce"
-AGENT_LABEL: Final = f"{OWN}agent"  # set by our agent on its Node, with its version
 log = structlog.get_logger(__name__)
 
 
@@ -110,16 +108,21 @@ class NodeObject:
     @property
     def gpu_facts(self) -> tuple[object, ...]:
         """Return what the node's GPUs, and whether they may be given out, depend on."""
-        registers = self.register, self.saved_register, self.hami.register, self.hami.alive
-        return self.uid, self.boot, *registers, self.facts
+        marks = self.hami.register, self.hami.digest, self.hami.alive
+        return self.uid, self.boot, self.register, self.saved_register, *marks, self.facts
 
     @property
     def full_register(self) -> str:
         """Return the register as it was before we lowered it."""
         return restore_register(self.register, self.saved_register)
 
-    def identity(self, registered: Node | None = None, *, registered_by: str = "") -> NodeIdentity:
-        """Return its identity; *registered* is its register, decoded, as *registered_by* says."""
+    def identity(
+        self, registered: Node | None = None, *, registered_by: str = "", conflict: str = ""
+    ) -> NodeIdentity:
+        """Return its identity; *registered* is its register, decoded, as *registered_by* says.
+
+        *conflict* is why nobody may give out its GPUs.
+        """
         return NodeIdentity(
             name=self.name,
             uid=self.uid,
@@ -130,6 +133,7 @@ class NodeObject:
             withdrawn=self.withdrawn,
             offered=self.offered,
             added=self.added,
+            conflict=conflict,
         )
 
 
