@@ -13,9 +13,9 @@ import structlog
 from agent.node import capacity
 from agent.node.node_informer import NodeInformer, OwnNode
 from agent.node.status import Hardware, model_label, served_gpus
-from allocator.catalog.keys import CAPACITY_KEY, NOT_READY_TAINT
+from allocator.catalog.keys import AGENT_LABEL, CAPACITY_KEY, NOT_READY_TAINT
 from allocator.cluster.inventory import NODES
-from allocator.cluster.objects import AGENT_LABEL, MODEL_LABEL
+from allocator.cluster.objects import MODEL_LABEL
 from allocator.model.gpu import Gpu
 from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock

@@ -13,7 +13,7 @@ import msgspec
 
 from agent.node.other_plugins import plugin_conflict, slot_conflict
 from agent.node.pods import NodePod, parse_pod
-from allocator.catalog.keys import CAPACITY_KEY
+from allocator.catalog.keys import AGENT_LABEL, CAPACITY_KEY
 from allocator.catalog.vocabularies import OWN, VOCABULARIES, Vocabulary
 from allocator.cluster.configmaps import (
     DEVICE_CONFIG_NAME,
@@ -24,7 +24,7 @@ from allocator.cluster.configmaps import (
     settings_in,
 )
 from allocator.cluster.inventory import GPU_NODES, NODES
-from allocator.cluster.objects import AGENT_LABEL, MODEL_LABEL, ConfigMap, decode_config_map
+from allocator.cluster.objects import MODEL_LABEL, ConfigMap, decode_config_map
 from allocator.config.device_config import DeviceConfig, NodeConfig, configured_vocabularies
 from allocator.config.settings import DEFAULTS, Settings
 from allocator.ledger.ledger import Ledger, parse_ledger

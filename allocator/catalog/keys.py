@@ -65,6 +65,7 @@ GROUP_POLICY_KEY: Final = "volcano.sh/vgpu-podgroup-policy"
 # Volcano's names for a pod's PodGroup; the first that is there counts.
 POD_GROUP_KEYS: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 CDI_PREFIX: Final = "cdi.k8s.io/"
+AGENT_LABEL: Final = f"{OWN}agent"  # set by our agent on its Node, with its version
 CAPACITY_KEY: Final = f"{OWN}capacity"  # annotation: the resources whose capacity an agent wrote
 # On our ValidatingWebhookConfiguration, where a policy reads it: what only our agents offer.
 SOLE_KEY: Final = f"{OWN}sole-resources"

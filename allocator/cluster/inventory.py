@@ -243,7 +243,7 @@ class Inventory:
         self._registers.configure(
             factor=self.device_config.memory_factor,
             configs=self.node_configs,
-            agent=self.settings.node_agent,
+            settings=self.settings,
         )
         self._mark_changed(self._nodes)
         self._update_identities(self._nodes)
@@ -384,10 +384,12 @@ class Inventory:
     def is_current(self, ledger: Ledger) -> bool:
         """Say whether the status of *ledger* describes its Node as last seen.
 
-        Not where the Node is gone, although its GPUNode may still be open.
+        Not where the Node is gone, although its GPUNode may still be open, or has two owners.
         """
         node = self._nodes.get(ledger.name)
         if node is None and self.watches["nodes"].synced:
+            return False
+        if node is not None and self._registers.conflict_of(node):
             return False
         uid, boot = (node.uid, node.boot) if node else ("", "")
         upstream = self.settings.node_agent.is_other

@@ -7,8 +7,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from allocator.catalog.keys import CAPACITY_KEY, REGISTER_KEY
-from allocator.catalog.vocabularies import OWN
+from allocator.catalog.keys import AGENT_LABEL, CAPACITY_KEY, REGISTER_KEY
 from allocator.families.family import InventoryFacts
 from allocator.families.inventory_facts import inventory_facts
 from allocator.hami.node_marks import UNMARKED, HamiMarks, hami_marks
@@ -21,8 +20,7 @@ from allocator.model.gpu import Node
 from allocator.volcano.register import HANDSHAKE_ANNOTATION, REGISTER_ANNOTATION
 
 POD_SECURITY: Final = "pod-security.kubernetes.io/enforce"
-MODEL_LABEL: Final = f"{OWN}gpu-model"  # likewise, with the model of its GPUs
-AGENT_LABEL: Final = f"{OWN}agent"  # set by our agent on its Node, with its version
+MODEL_LABEL: Final = f"{OWN}gpu-model"  # set by our agent on its Node: the model of its GPUs
 log = structlog.get_logger(__name__)
 
 
@@ -112,8 +110,8 @@ class NodeObject:
     @property
     def gpu_facts(self) -> tuple[object, ...]:
         """Return what the node's GPUs, and whether they may be given out, depend on."""
-        registers = self.register, self.saved_register, self.hami.register, self.hami.alive
-        return self.uid, self.boot, *registers, self.facts
+        marks = self.hami.register, self.hami.digest, self.hami.alive
+        return self.uid, self.boot, self.register, self.saved_register, *marks, self.facts
 
     @property
     def full_register(self) -> str:
@@ -126,10 +124,12 @@ class NodeObject:
         *,
         registered_by: str = "",
         registered_closed: str = "",
+        conflict: str = "",
     ) -> NodeIdentity:
         """Return its identity; *registered* is its register, decoded, as *registered_by* says.
 
-        *registered_closed* says why none of its GPUs may be given out, if so.
+        *registered_closed* says why none of its GPUs may be given out, if so, and *conflict* why
+        nobody may give them out.
         """
         return NodeIdentity(
             name=self.name,
@@ -142,6 +142,7 @@ class NodeObject:
             withdrawn=self.withdrawn,
             offered=self.offered,
             added=self.added,
+            conflict=conflict,
         )
 
 

@@ -7,9 +7,9 @@ token was issued on. An attacker on one node can write only for that node (docs/
 from typing import Final
 
 from allocator.catalog.conditions import strings, text
-from allocator.catalog.keys import CAPACITY_KEY, NOT_READY_TAINT
+from allocator.catalog.keys import AGENT_LABEL, CAPACITY_KEY, NOT_READY_TAINT
 from allocator.catalog.vocabularies import OWN
-from allocator.cluster.objects import AGENT_LABEL, MODEL_LABEL
+from allocator.cluster.objects import MODEL_LABEL
 from manifests.generator.gpunode import LISTS
 from manifests.generator.names import AGENT, DOMAIN, REPORTER, Json
 from manifests.generator.parts import (

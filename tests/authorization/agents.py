@@ -2,8 +2,13 @@
 
 from typing import Final
 
-from allocator.catalog.keys import ASSIGNMENT_KEY, CAPACITY_KEY, DECISION_KEY, SERVED_BY_KEY
-from allocator.cluster.objects import AGENT_LABEL
+from allocator.catalog.keys import (
+    AGENT_LABEL,
+    ASSIGNMENT_KEY,
+    CAPACITY_KEY,
+    DECISION_KEY,
+    SERVED_BY_KEY,
+)
 from allocator.controllers.requeue import FREED_KEY
 from allocator.volcano.register import REGISTER_ANNOTATION
 from tests.authorization.rows import (
