@@ -70,9 +70,7 @@ class AgentParts:
         self.node_informer = NodeInformer(client, options.node, options.namespace)
         self.recorder = Recorder(client, controller=REPORTER, instance=options.node)
         self.metrics = self._metrics()
-        self.audit = NodeAudit(
-            options, self.node_informer, self.metrics.delivery, version=self.version
-        )
+        self.audit = NodeAudit(options, self.node_informer, self.metrics, version=self.version)
         self.node_reports = NodeReports(
             NodeEvents(self._node, self.recorder.record), self.audit.records
         )
@@ -108,7 +106,7 @@ class AgentParts:
         self.regions = RegionFiles(self.paths.host_root, self.processes, library=library)
         self.monitor = Monitor(self._monitor_services(client, library))
         self.monitor.on_snapshot = self._update_foreign_use
-        self.monitor.on_observed = self.audit.records.write_started
+        self.monitor.on_observed = self.audit.note_starts
 
     @property
     def version(self) -> str:

@@ -5,11 +5,13 @@ import secrets
 import sys
 from collections.abc import AsyncIterator
 
+from agent.monitor.metrics import AgentMetrics
+from agent.monitor.violation import ObservedUse
 from agent.node.node_informer import NodeInformer
 from agent.serve.node_records import NodeRecords
 from agent.serve.options import AgentOptions
+from agent.serve.start_times import StartTimes
 from allocator.audit.audit_log import AuditLog, Sink, SwitchedSink
-from allocator.audit.delivery_metrics import DeliveryMetrics
 from allocator.audit.record import Component
 from allocator.audit.record_source import ENTROPY_BITS, RecordSource
 from allocator.audit.record_writer import RecordWriter
@@ -27,18 +29,20 @@ class NodeAudit:
         self,
         options: AgentOptions,
         informer: NodeInformer,
-        metrics: DeliveryMetrics,
+        metrics: AgentMetrics,
         *,
         version: str,
     ) -> None:
         """Write nothing before :meth:`run`."""
         self._options = options
-        self._metrics = metrics
+        self._informer = informer
+        self._metrics = metrics.delivery
+        self._start_times = StartTimes(metrics.observe_start)
         self._delivery: tuple[Sink, ...] = ()
         output = SwitchedSink(
             sink=sys.stdout.buffer, enabled=lambda: informer.settings.audit.stdout
         )
-        self._log = AuditLog((output, self), dropped=metrics.count_dropped)
+        self._log = AuditLog((output, self), dropped=self._metrics.count_dropped)
         source = RecordSource(
             Component.AGENT,
             instance=options.instance,
@@ -52,6 +56,11 @@ class NodeAudit:
 
         writer = RecordWriter(sink=self._log, source=source, now=SYSTEM.wall)
         self.records = NodeRecords(options.node, writer, digest_of=digest_of)
+
+    def note_starts(self, observed: ObservedUse) -> None:
+        """Record and count what was seen running for the first time."""
+        self.records.write_started(observed)
+        self._start_times.observe(observed.shares, self._informer.pods)
 
     async def run(self) -> None:
         """Write what is recorded, for ever; on cancellation write the rest."""

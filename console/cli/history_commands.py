@@ -14,7 +14,7 @@ from console.cli.groups import KindGroup
 from console.cli.history import HistoryQuestion, HistoryReader
 from console.cli.options import (
     REDRAW_HELP,
-    Moment,
+    TimeParam,
     with_console,
     with_output_options,
     with_session,
@@ -61,8 +61,8 @@ class _ListOptions(_WatchOptions):
 def _with_period(command: Callable[..., int]) -> Callable[..., int]:
     """Add the options that name a period."""
     for option in (
-        click.option("--until", type=Moment(), help="end of the period; now if not given"),
-        click.option("--since", type=Moment(), help=f"begin of the period: {ACCEPTED}"),
+        click.option("--until", type=TimeParam(), help="end of the period; now if not given"),
+        click.option("--since", type=TimeParam(), help=f"begin of the period: {ACCEPTED}"),
     ):
         command = option(command)
     return command

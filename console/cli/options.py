@@ -74,7 +74,7 @@ class _Model(click.ParamType[str]):
         return str(value)
 
 
-class Moment(click.ParamType[str]):
+class TimeParam(click.ParamType[str]):
     """An age such as 90m, or a time with its zone."""
 
     name = "time"

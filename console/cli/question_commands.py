@@ -9,7 +9,7 @@ from console.cli.explain import AnswerOptions
 from console.cli.groups import OptionsFirst
 from console.cli.options import (
     AmountOptions,
-    Moment,
+    TimeParam,
     amounts,
     amounts_of,
     document,
@@ -26,7 +26,7 @@ FILE_HELP: Final = "manifest, folder, or - for standard input; repeatable"
 
 @click.command("why")
 @click.argument("about", metavar="POD|KIND/NAME")
-@click.option("--at", type=Moment(), help=f"what was known then, by the console: {ACCEPTED}")
+@click.option("--at", type=TimeParam(), help=f"what was known then, by the console: {ACCEPTED}")
 @document
 @with_session
 @with_console

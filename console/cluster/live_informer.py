@@ -108,6 +108,15 @@ class LiveCluster:
         health = self.watches["client-ca"]
         return health.synced or health.failures > 0
 
+    def age(self) -> float | None:
+        """Return for how many seconds the most silent watch was silent; ``None`` before a list.
+
+        A watch that works has a message within a minute: a change, a bookmark, or its own end.
+        """
+        now = self._clock.monotonic()
+        ages = [self.watches[kind].age(now) for kind in KINDS[:4]]
+        return max((age for age in ages if age is not None), default=None)
+
     def view(self) -> ClusterView | None:
         """Return nodes and ledgers as they are now, ``None`` before they have been listed."""
         if not (self.watches["gpunodes"].synced and self.watches["nodes"].synced):

@@ -108,6 +108,7 @@ class ConsoleParts:
         self._clock = SYSTEM
         self.prometheus: PrometheusClient | None = None
         self.metrics = ConsoleMetrics(version=version())
+        self.metrics.set_store_limit(options.retention.size)
         self.cluster = LiveCluster(client, namespace=options.namespace)
         folder, viewers = options.certificates, options.viewers
         self._senders_ca = AuthorityFile(folder / "ca.crt")
@@ -172,6 +173,7 @@ class ConsoleParts:
             viewer=everybody() if self._options.viewers.read_all else self.authenticator.viewer,
             cluster=self.cluster.view,
             pods=self.cluster.pods,
+            age=self.cluster.age,
             now=self._clock.wall,
             query=None if self.prometheus is None else self.prometheus.query,
             version=version(),
