@@ -276,6 +276,7 @@ class Agent:
         start(parts.node_informer.run(), "watches")
         start(parts.recorder.run(), "events")
         start(parts.audit.run(), "records")
+        start(parts.audit.follow_certificate(), "audit certificate")
         start(parts.hardware_informer.run(), "survey")
         start(self._status(), "status")
         if self.options.withdraw:

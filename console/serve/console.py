@@ -16,6 +16,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute
 
+from allocator.audit.record import Component
+from allocator.audit.record_source import ENTROPY_BITS, RecordSource
 from allocator.cli.http_server import App, ConnectionLimits, serve
 from allocator.cli.process import Start, background, freeze_when_settled, stop_event
 from allocator.cli.status_server import STATUS_LIMITS, status_app
@@ -31,6 +33,7 @@ from console.access.rights_client import ViewerRights
 from console.access.session import SessionCodec, parse_keys
 from console.access.viewer import Viewer
 from console.cluster.live_informer import LiveCluster
+from console.receive.certificate_log import ConsoleCertificateLog
 from console.receive.console_metrics import ConsoleMetrics
 from console.receive.records_server import RecordsServer
 from console.receive.sender import SenderAccounts
@@ -116,6 +119,13 @@ class ConsoleParts:
         self.records_tls = ServingPair(client_ca=self._senders_ca.text, mutual=True)
         self.pages_tls = ServingPair(client_ca=self._viewers_ca, optional=True)
         self.authenticator = self._authenticator(viewers)
+        source = RecordSource(
+            Component.CONSOLE,
+            instance=options.instance,
+            version=version(),
+            entropy=secrets.randbits(ENTROPY_BITS),
+        )
+        self._certificate_log = ConsoleCertificateLog(writer=writer, source=source)
 
     @property
     def pages_context(self) -> ssl.SSLContext | None:
@@ -153,6 +163,7 @@ class ConsoleParts:
 
     def start_certificates(self, start: Start) -> None:
         """Start what rereads certificates and authorities."""
+        start(self._certificate_log.run(), "records of certificates")
         folder = self._options.certificates
         pair = PairFiles(certificate=folder / "tls.crt", key=folder / "tls.key")
         ports = (
@@ -163,8 +174,18 @@ class ConsoleParts:
         for serving, name, known in ports:
             authorities = (self._senders_ca, self._proxy_ca)
             read_pair = Reread(pair=pair, authorities=authorities, known=known)
-            controller = RefreshController(serving=serving, read_pair=read_pair, announce=_announce)
+            controller = RefreshController(
+                serving=serving,
+                read_pair=read_pair,
+                announce=_announce if name == "pages" else self._announce,
+                note_loaded=self._certificate_log.note_loaded,
+            )
             start(controller.run(), f"certificates of {name}")
+
+    def _announce(self, notice: Notice) -> None:
+        """Log a notice about the certificate, which both ports have, and record it."""
+        _announce(notice)
+        self._certificate_log.announce(notice)
 
     def services(self) -> PageServices:
         """Return what pages and their data are made from."""

@@ -34,6 +34,7 @@ from webhook.review.admission_review import (
 )
 from webhook.review.json_patch import EncodedPatch, encoded, operations
 from webhook.review.pod_schema import Pod
+from webhook.review.unread_review import INTERNAL, UnreadReview, unread_body, unread_object
 from webhook.serve.http import AtOnce
 from webhook.serve.metrics import WebhookMetrics
 from webhook.workload.workload_server import WorkloadHandler
@@ -85,6 +86,7 @@ class PodHandler:
     defer: DeferRecord = make_now
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     ticks: Callable[[], float] = time.perf_counter
+    note_unread: Callable[[UnreadReview], None] = lambda _: None  # a review of a pod
 
     def mutate(self, body: bytes) -> bytes:
         """Answer a CREATE of a pod with the patch that makes it what we intend."""
@@ -106,6 +108,7 @@ class PodHandler:
             reviewed = parse(body)
         except BadObjectError as error:
             self.metrics.count_decision("error", reason="UnreadablePod", namespace="")
+            self.note_unread(unread_object(error, step, len(body)))
             return refuse(error.uid, _unreadable_refusal(error))
         view = self.view(reviewed.request.namespace)
         outcome = judge(reviewed.pod, reviewed.request.old_object, view.context)
@@ -202,10 +205,11 @@ def _unreadable_refusal(error: BadObjectError) -> Refusal:
 class TooLargeError(Exception):
     """A body beyond what two objects can need, and the *start* of it."""
 
-    def __init__(self, start: bytes) -> None:
-        """Keep the *start*, which names the review."""
+    def __init__(self, start: bytes, size: int) -> None:
+        """Keep the *start*, which names the review, and how many bytes were read."""
         super().__init__(f"body is over {LARGEST_BODY} bytes")
         self.start = start
+        self.size = size
 
 
 class AdmissionApp:
@@ -249,7 +253,7 @@ class AdmissionApp:
         if binder is not None:
             self._paths["/mutate/bindings"] = binder.bind
         self._at_once: Mapping[str, AtOnce] = {
-            path: partial(self._answer, answer) for path, answer in reviews.items()
+            path: partial(self._answer, path, answer) for path, answer in reviews.items()
         }
 
     def at_once(self, path: bytes) -> AtOnce | None:
@@ -272,16 +276,20 @@ class AdmissionApp:
             return
         self._busy += 1
         try:
-            status, body = await self._serve(answer, receive)
+            status, body = await self._serve(hook or "", answer, receive)
         except TooLargeError as error:
+            self._note_unread(
+                unread_body(hook or "", str(error), size=error.size, start=error.start)
+            )
             uid = uid_at_start(error.start) if hook in self._refusing else ""
             status, body = (_OK, self._refuse_size(uid)) if uid else _too_large(error)
         finally:
             self._busy -= 1
         await _reply(send, status, body, *_HEADERS.get(status, ()))
 
-    async def _serve(self, answer: Answer, receive: Receive) -> tuple[int, bytes]:
-        """Return the status and body for one review."""
+    async def _serve(self, hook: str, answer: Answer, receive: Receive) -> tuple[int, bytes]:
+        """Return the status and body for one review of *hook*."""
+        body = b""
         try:
             body = await _body(receive)
             answered = answer(body)
@@ -289,7 +297,7 @@ class AdmissionApp:
         except TooLargeError:
             raise
         except Exception as error:  # noqa: BLE001 -- the outermost loop of a review
-            return self._failure(error)
+            return self._failure(error, hook, body)
 
     def _refuse_size(self, uid: str) -> bytes:
         self._reviewer.metrics.count_decision("error", reason="UnreadablePod", namespace="")
@@ -299,17 +307,22 @@ class AdmissionApp:
         )
         return refuse(uid, Refusal(code=413, message=text, reason="RequestEntityTooLarge"))
 
-    def _answer(self, answer: Review, body: bytes) -> tuple[int, bytes]:
+    def _answer(self, hook: str, answer: Review, body: bytes) -> tuple[int, bytes]:
         """Return the status and body for a review that is here and waits for nothing."""
         try:
             return _OK, answer(body)
         except Exception as error:  # noqa: BLE001 -- the outermost loop of a review
-            return self._failure(error)
+            return self._failure(error, hook, body)
 
-    def _failure(self, error: Exception) -> tuple[int, bytes]:
+    def _note_unread(self, review: UnreadReview | None) -> None:
+        if review is not None:
+            self._reviewer.note_unread(review)
+
+    def _failure(self, error: Exception, hook: str, body: bytes) -> tuple[int, bytes]:
         """Say why there is no answer; a bug must not take the connection with it."""
         match error:
             case NotAReviewError():
+                self._note_unread(unread_body(hook, str(error), size=len(body), start=body))
                 return 400, f"{error}\n".encode()
             case TimeoutError():
                 return 408, f"the body took more than {SLOWEST_BODY} seconds\n".encode()
@@ -317,6 +330,10 @@ class AdmissionApp:
                 return 400, b"the caller went away\n"
             case _:  # 500 without Retry-After leaves the hook's failurePolicy to decide
                 log.error("review failed", exc_info=error)
+                why = "an internal error; the log of this replica has more"
+                self._note_unread(
+                    unread_body(hook, why, size=len(body), start=body, reason=INTERNAL)
+                )
                 self._reviewer.metrics.count_decision("error", reason="", namespace="")
                 return 500, b"internal error; see the log of vgpu-admission\n"
 
@@ -356,13 +373,13 @@ async def _body(receive: Receive) -> bytes:
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             if size > LARGEST_BODY:
-                raise TooLargeError(first)
+                raise TooLargeError(first, size)
         return b"".join(parts)
 
 
 def _check_size(body: bytes) -> bytes:
     if len(body) > LARGEST_BODY:
-        raise TooLargeError(body)
+        raise TooLargeError(body, len(body))
     return body
 
 
