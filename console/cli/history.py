@@ -23,7 +23,9 @@ from console.history.use_rows import container_use_listing, gpu_use_listing
 from console.history.who import person_document, person_text, who_listing
 from console.records.query import LARGEST_PAGE
 from console.records.rows import DecisionRow, RowPage
+from kube.errors import ApiError
 
+NOT_FOUND: Final = 404
 NONE_RECORDED: Final = "No records found"
 NONE_MEASURED: Final = "No figures found, or none that you may see."
 _BLOCKS: Final = frozenset({OutputFormat.TABLE, OutputFormat.WIDE})
@@ -216,13 +218,22 @@ async def _records_until(
     reader: HistoryReader, until: str, *, namespace: str, pod: str
 ) -> list[RecordAnswer]:
     """Return the latest records of a pod before *until*, and those of its request."""
-    period = {"namespace": namespace, "until": until, "limit": str(LARGEST_PAGE)}
-    of_name = (await reader.console.records({**period, "pod": pod})).rows
-    digest = next(
-        (d for one in of_name if isinstance(d := one.record.get("digest"), str) and d), ""
-    )
-    if not digest:
-        return list(of_name)
+    query = {"namespace": namespace, "pod": pod, "until": until, "limit": str(LARGEST_PAGE)}
+    of_name = (await reader.console.records(query)).rows
     # The review that decides does not know the name of a pod that a controller makes.
-    of_request = {**period, "digest": digest, "kinds": "admission"}
-    return [*of_name, *(await reader.console.records(of_request)).rows]
+    uid = next((u for one in of_name if (u := _text_of(one, "pod_uid"))), "")
+    of_pod = [one for one in of_name if _text_of(one, "pod_uid") == uid]
+    digest = next((d for one in of_pod if (d := _text_of(one, "digest"))), "")
+    if not (uid and digest):
+        return list(of_name)
+    try:
+        return [*of_name, *(await reader.console.decision(digest, uid)).records]
+    except ApiError as error:
+        if error.status != NOT_FOUND:
+            raise
+        return list(of_name)  # removed meanwhile
+
+
+def _text_of(answer: RecordAnswer, name: str) -> str:
+    value = answer.record.get(name)
+    return value if isinstance(value, str) else ""

@@ -100,10 +100,13 @@ class Trail:
     def steps(self) -> list[str]:
         """Return what happened, the earliest first, each with what became of it."""
         records = sorted(self.known.values(), key=lambda record: record["at"])
-        return [
-            " ".join(filter(None, (one["kind"], one.get("outcome") or one.get("state"))))
-            for one in records
-        ]
+        return list(map(step_of, records))
+
+
+def step_of(record: Json) -> str:
+    """Return what happened, with what became of it."""
+    parts = (record["kind"], record.get("outcome") or record.get("state"))
+    return " ".join(filter(None, parts))
 
 
 def first_places(steps: list[str], wanted: Iterable[str]) -> list[int]:
@@ -187,6 +190,15 @@ def says_so(someone: Person, trail: Trail) -> None:
         for one in trail.known.values()
         if one["kind"] == "admission" and one.get("pod_uid") == uid
     }
+    for step, state in (
+        ("waiting begun", "WAITING"),
+        ("violation", "RUNNING"),
+        ("released", "ENDED"),
+    ):
+        at = next(one["at"] for one in trail.known.values() if step_of(one) == step)
+        past = someone.paste(f"kubectl vgpu why life -n {TEAM} --at {at}")
+        assert past.startswith(f"{state} "), past
+        assert f"1 GPU with {PROMISED} MiB" in past, past
     printed = someone.paste(f"kubectl vgpu decisions {digest} -n {TEAM}")
     page = console_page(someone, f"/decisions/{digest}/{uid}")
     for text in (printed, page):

@@ -183,10 +183,14 @@ def test_a_pod_is_explained_as_it_was_known(tmp_path: Path) -> None:
         assert done.stdout.startswith("WAITING   no node has 18000 MiB free on one GPU\n")
         assert named.stdout == done.stdout
         assert (document["kind"], document["at"]) == ("PastWhy", "2026-11-21T08:52:30.000Z")
-        first, second, *_ = [asked.query for asked in machine.console.asked]
-        period = {"namespace": "team-nlp", "until": "2026-11-21T08:52:30.001Z", "limit": "1000"}
-        assert first == {**period, "pod": TRAIN.pod}
-        assert second == {**period, "digest": TRAIN.digest, "kinds": "admission"}
+        first, second, *_ = machine.console.asked
+        assert first.query == {
+            "namespace": "team-nlp",
+            "pod": TRAIN.pod,
+            "until": "2026-11-21T08:52:30.001Z",
+            "limit": "1000",
+        }
+        assert second.path == f"/api/v1/decisions/{TRAIN.digest}/{TRAIN.pod_uid}"
 
     play(tmp_path, scenario)
 

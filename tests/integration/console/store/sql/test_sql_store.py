@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from allocator.audit.record import AnyRecord, OwnerPart, SnapshotRecord
+from allocator.audit.record import AnyRecord, ChangePart, OwnerPart, SnapshotRecord
 from console.records.query import (
     EVERYTHING,
     BadCursorError,
@@ -90,6 +90,35 @@ def test_a_life_holds_every_record_of_the_pod(store: SqlStore) -> None:
     store.append(stored(*LIFE, mutated(MINUTE), validated(MINUTE + 1, pod=2)))
     [row] = rows(store, pod="train-1")
     assert [one.record for one in store.life(EVERYTHING, row)] == list(LIFE)
+
+
+def test_pods_of_a_template_have_reviews_of_their_own(store: SqlStore) -> None:
+    """Also where they were created at the same moment, and some never became pods."""
+    patch = (ChangePart(op="add", path="/metadata/annotations"),)
+    first, second, third, refused_by_others = (mutated(n, changes=patch) for n in (0, 1, 40, 30))
+    again = mutated(41)
+    lone = mutated(20, changes=patch, user="bo")
+    ends = [validated(5), validated(6, pod=2), validated(45, pod=3)]
+    store.append(stored(first, second, third, refused_by_others, again, lone, *ends))
+
+    lives = {
+        row.pod: [one.record for one in store.life(EVERYTHING, row)]
+        for row in rows(store)
+        if row.pod_uid
+    }
+
+    assert lives["train-1"] == [first, ends[0]]
+    assert lives["train-2"] == [second, ends[1]]
+    assert lives["train-3"] == [third, again, ends[2]]
+
+
+def test_a_review_by_a_clock_that_is_behind_is_not_lost(store: SqlStore) -> None:
+    """Of a pod that was confirmed long after, the latest review of its request is shown."""
+    early, late = mutated(0), validated(MINUTE)
+    store.append(stored(early, late))
+    [row] = [row for row in rows(store) if row.pod_uid]
+
+    assert [one.record for one in store.life(EVERYTHING, row)] == [early, late]
 
 
 def test_a_long_life_keeps_its_begin_and_its_end(store: SqlStore) -> None:
