@@ -8,13 +8,13 @@ from typing import Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from allocator.model.untrusted import inert_lines
+from console.cluster.live_informer import OUTDATED_SECONDS
 from console.get.table import span
 from console.pages.parts.blocks import PageView
 from console.pages.parts.cell import absolute, stamp
 from console.serve.page_services import PageServices
 from console.serve.static_files import StaticFile
 
-OUTDATED_SECONDS: Final = 120.0
 FOLDER: Final = Path(__file__).parents[1] / "templates"
 NAVIGATION: Final = (
     ("/", "Overview"),
