@@ -8,6 +8,7 @@ import msgspec
 import structlog
 
 from allocator.catalog.keys import AGENT_LABEL, CAPACITY_KEY, REGISTER_KEY
+from allocator.catalog.vocabularies import OWN
 from allocator.families.family import InventoryFacts
 from allocator.families.inventory_facts import inventory_facts
 from allocator.hami.node_marks import UNMARKED, HamiMarks, hami_marks

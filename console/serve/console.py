@@ -173,9 +173,10 @@ class ConsoleParts:
         )
         for serving, name, known in ports:
             authorities = (self._senders_ca, self._proxy_ca)
+            read_pair = Reread(pair=pair, authorities=authorities, known=known)
             controller = RefreshController(
                 serving=serving,
-                read_pair=Reread(pair=pair, authorities=authorities, known=known),
+                read_pair=read_pair,
                 announce=_announce if name == "pages" else self._announce,
                 note_loaded=self._certificate_log.note_loaded,
             )

@@ -8,6 +8,7 @@ from typing import Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from allocator.model.untrusted import inert_lines
+from console.cluster.live_informer import OUTDATED_SECONDS
 from console.get.table import span
 from console.pages.parts.blocks import PageView
 from console.pages.parts.cell import absolute, stamp

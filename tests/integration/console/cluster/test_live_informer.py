@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -18,6 +19,7 @@ from tests.builders.gpunodes import gpu_node
 from tests.fakes.api_objects import parsed
 from tests.fakes.api_rules import Json
 from tests.fakes.api_server import ApiServer
+from tests.fakes.kube_clock import EPOCH
 from tests.integration.waiting import until
 from tests.unit.console.sites import hard, held_hard, held_soft, soft
 
@@ -105,8 +107,15 @@ def test_the_age_is_that_of_the_most_silent_watch() -> None:
         for number, kind in enumerate(KINDS):
             cluster.watches[kind].last_message = now[0] - 10 * (number + 1)
         assert cluster.age() == 40.0  # of the pods
+        view = cluster.view()
+        assert view is not None
+        assert view.now == EPOCH
+        now[0] += 100.0
+        view = cluster.view()
+        assert view is not None
+        assert view.now == EPOCH - timedelta(seconds=140)  # when they were last heard of
 
-    play(scene, clock=replace(SYSTEM, monotonic=lambda: now[0]))
+    play(scene, clock=replace(SYSTEM, monotonic=lambda: now[0], wall=lambda: EPOCH))
 
 
 def test_before_the_first_list_there_is_no_age() -> None:
