@@ -18,7 +18,6 @@ from agent.monitor.violation import ObservedUse
 from agent.node.node_informer import NodeInformer
 from agent.serve.node_records import LONGEST_TEXT, NodeRecords
 from agent.serve.options import AgentOptions
-from agent.serve.start_times import StartTimes
 from allocator.audit.audit_log import AuditLog, Sink, SwitchedSink
 from allocator.audit.record import Component
 from allocator.audit.record_source import ENTROPY_BITS, RecordSource, content_id

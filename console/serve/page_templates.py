@@ -15,7 +15,6 @@ from console.pages.parts.cell import absolute, stamp
 from console.serve.page_services import PageServices
 from console.serve.static_files import StaticFile
 
-OUTDATED_SECONDS: Final = 120.0
 FOLDER: Final = Path(__file__).parents[1] / "templates"
 NAVIGATION: Final = (
     ("/", "Overview"),
