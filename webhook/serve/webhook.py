@@ -113,6 +113,7 @@ async def run(options: WebhookOptions) -> None:
         trail = audit_trail(
             journal,
             defer=journal.defer,
+            joined=journal.remember_joined,
             instance=options.identity,
             version=version(),
             entropy=secrets.randbits(ENTROPY_BITS),
@@ -229,6 +230,7 @@ def _admission_app(
         snapshot_digest=trail.fleet_digest,
         defer=trail.defer,
         note_unread=UnreadLog(sink=trail.sink, source=source).note,
+        replicas=trail.replicas,
     )
     workloads = WorkloadHandler(
         context_of=lambda namespace: pods.view(namespace).context,
