@@ -198,12 +198,17 @@ class MpsGpuController:
                 servers = await self._servers()
             except (DaemonError, AnswerError) as error:
                 silent = str(error)
+                alive = await daemons.is_alive(gpu)  # it may have ended just now
         processes = await worker.call(worker.driver.processes, gpu, within=CALL_TIMEOUT)
         known = {pid for each in servers for pid in (each.pid, *each.clients)}
         known |= await daemons.server_pids(gpu)
         strangers = tuple(sorted({process.pid for process in processes} - known))
         return MpsObservation(
-            compute=compute, alive=alive, why_silent=silent, servers=servers, strangers=strangers
+            compute=compute,
+            alive=alive,
+            why_silent=silent if alive else "",
+            servers=servers,
+            strangers=strangers,
         )
 
     async def _servers(self) -> tuple[MpsServer, ...]:
