@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from agent.mps.commands import MOST_ANSWER_BYTES, SERVER_LIST, AnswerError, pids_of
+from agent.mps.commands import MOST_ANSWER_BYTES, SERVER_LIST, MpsAnswerError, pids_of
 from agent.mps.daemon import (
     CONTROL,
     MPS_FOLDER,
@@ -113,7 +113,7 @@ class DaemonClient:
                 raise DaemonError(f"its MPS daemon ended at once{self._last_line(gpu)}")
             try:
                 pids_of(await self.ask(gpu, SERVER_LIST))
-            except (DaemonError, AnswerError) as error:
+            except (DaemonError, MpsAnswerError) as error:
                 why = str(error)
                 await asyncio.sleep(POLL_INTERVAL)
             else:
@@ -148,7 +148,7 @@ class DaemonClient:
         path = self._proc / str(record.pid) / "task" / str(record.pid) / "children"
         try:
             pids = pids_of(path.read_text(encoding="ascii"))
-        except (OSError, ValueError, AnswerError):
+        except (OSError, ValueError, MpsAnswerError):
             return frozenset()
         started = {pid: start_time_of(self._stat(pid)) for pid in pids}
         self._servers[gpu] = frozenset(
@@ -254,7 +254,7 @@ class DaemonClient:
             answer = done.stdout.decode(errors="replace")
         try:
             (pid,) = pids_of(answer)
-        except (AnswerError, ValueError) as error:
+        except (MpsAnswerError, ValueError) as error:
             raise DaemonError(f"systemd names no pid of its MPS daemon: {quote(answer)}") from error
         return self._record_of(pid)
 

@@ -51,7 +51,8 @@ REASON_TEXTS: Final[Mapping[Reason, ReasonText]] = MappingProxyType(
         ),
         Reason.MODE_UNAVAILABLE: ReasonText(
             "the mode is unknown, or no GPU is in it",
-            'pod: mode "smi" is not known; use mig, hami-core or mps, or remove volcano.sh/vgpu-mode',
+            'pod: mode "smi" is not known; use mig, hami-core or mps, or remove '
+            "volcano.sh/vgpu-mode",
         ),
         Reason.MODEL_UNAVAILABLE: ReasonText(
             "the model filter matches no GPU",
