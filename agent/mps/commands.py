@@ -22,7 +22,7 @@ SERVER_LIST: Final = "get_server_list"
 _PID: Final = re.compile(r"[0-9]{1,7}")
 
 
-class DaemonAnswerError(Exception):
+class MpsAnswerError(Exception):
     """The daemon answered something else than the documented form."""
 
 
@@ -80,27 +80,22 @@ def quit_daemon(seconds: int) -> str:
 
 
 def pids_of(answer: str) -> tuple[int, ...]:
-    """Return the pids of a list, each once, in its order.
-
-    An empty answer has none. Raises :class:`DaemonAnswerError`.
-    """
+    """Return the pids of a list, each once, in its order; empty if it is; raises MpsAnswerError."""
     words = answer.split()
     if len(words) > MOST_PIDS:
-        raise DaemonAnswerError(
-            f"a list of {len(words)} processes; at most {MOST_PIDS} are accepted"
-        )
+        raise MpsAnswerError(f"a list of {len(words)} processes; at most {MOST_PIDS} are accepted")
     for word in words:
         if _PID.fullmatch(word) is None or not 0 < int(word) <= LARGEST_PID:
-            raise DaemonAnswerError(f"{quote(word)} in a list of processes; a pid is expected")
+            raise MpsAnswerError(f"{quote(word)} in a list of processes; a pid is expected")
     return tuple(dict.fromkeys(map(int, words)))
 
 
 def state_of(answer: str) -> ServerState:
-    """Return the state of a server; raises DaemonAnswerError."""
+    """Return the state of a server; raises MpsAnswerError."""
     try:
         return ServerState(answer.strip())
     except ValueError:
         known = ", ".join(ServerState)
-        raise DaemonAnswerError(
+        raise MpsAnswerError(
             f"{quote(answer.strip())} as the state of a server; expected {known}"
         ) from None

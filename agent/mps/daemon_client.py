@@ -11,7 +11,7 @@ import resource
 import shutil
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from agent.mps.commands import MOST_ANSWER_BYTES, SERVER_LIST, DaemonAnswerError, pids_of
+from agent.mps.commands import MOST_ANSWER_BYTES, SERVER_LIST, MpsAnswerError, pids_of
 from agent.mps.daemon import (
     CONTROL,
     MPS_FOLDER,
@@ -68,6 +68,7 @@ class DaemonOptions:
     program: str = CONTROL
     launcher: MpsLauncher = MpsLauncher.CHILD
     shared_memory: MiB | None = None  # of each daemon's /dev/shm; None: nothing is mounted
+    patience: float = ANSWER_TIMEOUT  # seconds for one answer
 
 
 class DaemonClient:
@@ -82,6 +83,8 @@ class DaemonClient:
         self._options = options
         self._proc = proc
         self._children: dict[str, subprocess.Popen[bytes]] = {}
+        # servers that were seen, which may outlive their daemon and hold the GPU
+        self._servers: dict[str, frozenset[_Record]] = {}
 
     async def prepare(self, gpu: str) -> None:
         """Create the folders of a daemon, and mount what it shares; raises DaemonError."""
@@ -92,7 +95,11 @@ class DaemonClient:
             raise DaemonError(f"the folders of its MPS daemon cannot be made: {error}") from error
 
     async def start(self, gpu: str) -> None:
-        """Start a daemon; returns once it answers; raises DaemonError."""
+        """Start a daemon; returns once it answers; raises DaemonError.
+
+        Servers of an earlier daemon are killed first: they would hold the GPU.
+        """
+        self._kill_all(self._servers.pop(gpu, frozenset()))
         try:
             record = await asyncio.to_thread(self._start, gpu)
             (Path(self._folders(gpu).root) / _RECORD).write_bytes(msgspec.json.encode(record))
@@ -106,7 +113,7 @@ class DaemonClient:
                 raise DaemonError(f"its MPS daemon ended at once{self._last_line(gpu)}")
             try:
                 pids_of(await self.ask(gpu, SERVER_LIST))
-            except (DaemonError, DaemonAnswerError) as error:
+            except (DaemonError, MpsAnswerError) as error:
                 why = str(error)
                 await asyncio.sleep(POLL_INTERVAL)
             else:
@@ -126,7 +133,9 @@ class DaemonClient:
         folders = self._folders(gpu)
         variables = {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": folders.pipe}
         variables.pop("CUDA_VISIBLE_DEVICES", None)
-        answer = await _output([self._options.program], variables, text=f"{command}\n")
+        answer = await _output(
+            [self._options.program], variables, text=f"{command}\n", within=self._options.patience
+        )
         if command.startswith(("set_", "start_")) and _REFUSAL.search(answer):
             raise DaemonError(f"its MPS daemon refused {command}: {quote(answer.strip())}")
         return answer
@@ -138,24 +147,34 @@ class DaemonClient:
             return frozenset()
         path = self._proc / str(record.pid) / "task" / str(record.pid) / "children"
         try:
-            return frozenset(pids_of(path.read_text(encoding="ascii")))
-        except (OSError, ValueError, DaemonAnswerError):
+            pids = pids_of(path.read_text(encoding="ascii"))
+        except (OSError, ValueError, MpsAnswerError):
             return frozenset()
+        started = {pid: start_time_of(self._stat(pid)) for pid in pids}
+        self._servers[gpu] = frozenset(
+            _Record(pid=pid, started=ticks) for pid, ticks in started.items() if ticks is not None
+        )
+        return frozenset(pids)
 
     async def kill(self, gpu: str) -> None:
         """Kill the daemon and its servers, whatever they do; raises DaemonError."""
+        await self.server_pids(gpu)
         record = self._record(gpu)
-        if record is None or not self._lives(record):
-            return
-        for pid in (record.pid, *await self.server_pids(gpu)):
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+        self._kill_all({record} if record is not None else frozenset())
+        self._kill_all(self._servers.pop(gpu, frozenset()))
         loop = asyncio.get_running_loop()
         deadline = loop.time() + KILL_TIMEOUT
         while await self.is_alive(gpu):
             if loop.time() > deadline:
                 raise DaemonError("its MPS daemon was killed, and does not end")
             await asyncio.sleep(POLL_INTERVAL)
+
+    def _kill_all(self, records: Collection[_Record]) -> None:
+        """Kill those of the processes that still live."""
+        for record in records:
+            if self._lives(record):
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(record.pid, signal.SIGKILL)
 
     def known(self) -> frozenset[str]:
         """Return the GPUs for whose daemon there are folders, from an earlier agent too."""
@@ -235,7 +254,7 @@ class DaemonClient:
             answer = done.stdout.decode(errors="replace")
         try:
             (pid,) = pids_of(answer)
-        except (DaemonAnswerError, ValueError) as error:
+        except (MpsAnswerError, ValueError) as error:
             raise DaemonError(f"systemd names no pid of its MPS daemon: {quote(answer)}") from error
         return self._record_of(pid)
 
@@ -281,7 +300,13 @@ def _raise_open_files(pid: int) -> None:
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-async def _output(command: Sequence[str], variables: dict[str, str], *, text: str = "") -> str:
+async def _output(
+    command: Sequence[str],
+    variables: dict[str, str],
+    *,
+    text: str = "",
+    within: float = ANSWER_TIMEOUT,
+) -> str:
     """Return what *command* writes, given *text*; raises DaemonError if it fails or hangs."""
     try:
         process = await asyncio.create_subprocess_exec(
@@ -294,10 +319,10 @@ async def _output(command: Sequence[str], variables: dict[str, str], *, text: st
     except OSError as error:
         raise DaemonError(f"{command[0]} cannot be started: {error}") from error
     try:
-        async with asyncio.timeout(ANSWER_TIMEOUT):
+        async with asyncio.timeout(within):
             answer, _ = await process.communicate(text.encode())
     except TimeoutError:
-        raise DaemonError(f"no answer within {ANSWER_TIMEOUT:g} s") from None
+        raise DaemonError(f"no answer within {within:g} s") from None
     finally:
         if process.returncode is None:
             with suppress(ProcessLookupError):

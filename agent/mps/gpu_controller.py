@@ -15,7 +15,7 @@ import structlog
 from agent.driver.driver import ComputeMode, Driver, DriverError
 from agent.mps.commands import (
     SERVER_LIST,
-    DaemonAnswerError,
+    MpsAnswerError,
     ServerState,
     client_list,
     default_memory,
@@ -36,12 +36,12 @@ from agent.mps.plan import (
     ForgetMode,
     KillDaemon,
     MpsDesired,
+    MpsIdle,
     MpsMemory,
     MpsObservation,
     MpsRest,
     MpsServer,
     MpsStep,
-    NoDaemon,
     QuitDaemon,
     Ready,
     RecordMode,
@@ -64,6 +64,7 @@ LONGEST_PAUSE: Final = 60.0
 LOOK_INTERVAL: Final = 5.0  # seconds between looks while nothing is to be done
 WAIT_INTERVAL: Final = 1.0  # seconds between looks while the GPU is not ready
 QUIT_SECONDS: Final = 5  # for servers to end
+_QUIT_LOOKS: Final = 50  # within these seconds
 _MOST_STEPS: Final = 16  # in one call of settle
 _NOTHING_TOLD: Final = MappingProxyType[int, ServerLimits]({})
 log = structlog.get_logger(__name__)
@@ -144,7 +145,7 @@ class MpsGpuController:
     @property
     def pause(self) -> float:
         """Return the seconds until the next look."""
-        if isinstance(self.progress.rest, Ready | NoDaemon):
+        if isinstance(self.progress.rest, Ready | MpsIdle):
             return LOOK_INTERVAL
         now = self._services.clock.monotonic()
         return max(WAIT_INTERVAL, min(self._due - now, LONGEST_PAUSE))
@@ -159,14 +160,15 @@ class MpsGpuController:
                     if await self._round(self.desired):
                         return
                 self._rest(Waiting("it takes more steps than expected"))
-            except (DriverError, DaemonError, DaemonAnswerError, OSError) as error:
+            except (DriverError, DaemonError, MpsAnswerError, OSError) as error:
                 self._fail(str(error))
 
     async def _round(self, desired: MpsDesired) -> bool:
         """Look once and take one step; say whether the GPU rests."""
         now = self._services.clock.monotonic()
         seen = await self._look()
-        for trouble in troubles_between(self._before, seen):
+        # On the way out nobody is left who could be hurt.
+        for trouble in troubles_between(self._before, seen) if desired.mps else ():
             self._report(trouble)
             if trouble.kind is not MpsTroubleKind.FAULT:
                 self._count_failure()
@@ -175,7 +177,7 @@ class MpsGpuController:
             self._memory, seen, desired, before=self._recorded(seen), now=now
         )
         step = next_step(seen, desired, self._memory, now=now)
-        if isinstance(step, Waiting | Ready | NoDaemon):
+        if isinstance(step, Waiting | Ready | MpsIdle):
             self._rest(step)
             return True
         if isinstance(step, StartDaemon | StartServer) and now < self._due:
@@ -196,14 +198,19 @@ class MpsGpuController:
         if alive:
             try:
                 servers = await self._servers()
-            except (DaemonError, DaemonAnswerError) as error:
+            except (DaemonError, MpsAnswerError) as error:
                 silent = str(error)
+                alive = await daemons.is_alive(gpu)  # it may have ended just now
         processes = await worker.call(worker.driver.processes, gpu, within=CALL_TIMEOUT)
         known = {pid for each in servers for pid in (each.pid, *each.clients)}
         known |= await daemons.server_pids(gpu)
         strangers = tuple(sorted({process.pid for process in processes} - known))
         return MpsObservation(
-            compute=compute, alive=alive, why_silent=silent, servers=servers, strangers=strangers
+            compute=compute,
+            alive=alive,
+            why_silent=silent if alive else "",
+            servers=servers,
+            strangers=strangers,
         )
 
     async def _servers(self) -> tuple[MpsServer, ...]:
@@ -298,10 +305,12 @@ class MpsGpuController:
             await daemons.ask(gpu, quit_daemon(QUIT_SECONDS))
         except DaemonError as error:
             log.warning("mps daemon does not quit", gpu=gpu, why=str(error))
-        if await daemons.is_alive(gpu):
-            self._memory = replace(self._memory, refused_quit=True)
-        else:
-            self._forget_daemon()
+        for _ in range(_QUIT_LOOKS):
+            if not await daemons.is_alive(gpu):
+                self._forget_daemon()
+                return
+            await self._services.clock.sleep(QUIT_SECONDS / _QUIT_LOOKS)
+        self._memory = replace(self._memory, refused_quit=True)
 
     def _forget_daemon(self) -> None:
         """Expect no daemon any more, so that its end is no trouble."""
@@ -331,7 +340,7 @@ class MpsGpuController:
         self._services.report(self.uuid, trouble)
 
     def _rest(self, rest: MpsRest) -> None:
-        if isinstance(rest, Ready | NoDaemon):
+        if isinstance(rest, Ready | MpsIdle):
             self._reported = ""
             if self._services.clock.monotonic() >= self._due + LONGEST_PAUSE:
                 self._failures = 0

@@ -13,7 +13,7 @@ from typing import Final, Never
 from agent.mps.daemon import DaemonFolders, folders_of
 from agent.mps.gpu_controller import MpsGpuController, MpsProgress, MpsServices
 from agent.mps.limits import client_limits, server_limits
-from agent.mps.plan import MpsDesired, NoDaemon, Ready, Waiting
+from agent.mps.plan import MpsDesired, MpsIdle, Ready, Waiting
 from agent.share import NotYetError
 from allocator.model.allocation import Grant
 from allocator.model.request import Mode
@@ -130,7 +130,7 @@ class MpsController:
         """Say whether every compute mode is as it was and no daemon of ours runs."""
         rests = [watched.gpu.progress.rest for watched in self._gpus.values()]
         return (
-            all(isinstance(rest, NoDaemon) for rest in rests) and not self._services.journal.before
+            all(isinstance(rest, MpsIdle) for rest in rests) and not self._services.journal.before
         )
 
     async def settle(self) -> None:

@@ -140,7 +140,7 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
-class NoDaemon:
+class MpsIdle:
     """The GPU is not in mode mps, and nothing of ours is left on it."""
 
 
@@ -148,7 +148,7 @@ MpsStep = (
     RecordMode | SetMode | StartDaemon | SetLimits | StartServer | TerminateClients | QuitDaemon
     | KillDaemon | ForgetMode
 )  # fmt: skip
-MpsRest = Waiting | Ready | NoDaemon
+MpsRest = Waiting | Ready | MpsIdle
 
 
 def next_step(
@@ -221,7 +221,7 @@ def _leave(seen: MpsObservation, memory: MpsMemory, *, now: float) -> MpsStep | 
             return KillDaemon("it does not quit")
         return QuitDaemon()
     if memory.before is None:
-        return NoDaemon()
+        return MpsIdle()
     if seen.compute is not memory.before:
         return SetMode(memory.before)
     return ForgetMode()

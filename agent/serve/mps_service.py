@@ -49,6 +49,7 @@ class MpsService:
     ) -> None:
         """Touch nothing yet; *root* is ``hostRoot`` on the node."""
         self._parts = parts
+        self.daemons = daemons
         self.leaving = False  # no GPU is to be in the mode any more
         services = MpsServices(
             worker=parts.worker, daemons=daemons, journal=journal, report=self._report

@@ -4,7 +4,7 @@ import pytest
 
 from agent.mps.commands import (
     MOST_PIDS,
-    DaemonAnswerError,
+    MpsAnswerError,
     ServerState,
     default_memory,
     pids_of,
@@ -53,7 +53,7 @@ def test_a_list_of_processes_is_read(answer: str, pids: tuple[int, ...]) -> None
 )
 def test_an_answer_that_is_no_list_is_refused(answer: str) -> None:
     """No pid is made of text that the documentation does not have; the error quotes it."""
-    with pytest.raises(DaemonAnswerError):
+    with pytest.raises(MpsAnswerError):
         pids_of(answer)
 
 
@@ -63,5 +63,5 @@ def test_an_answer_that_is_no_list_is_refused(answer: str) -> None:
 def test_an_unknown_state_is_refused(answer: str) -> None:
     """A server whose state is unknown is never taken for one that works."""
     assert state_of("ACTIVE\n") is ServerState.ACTIVE
-    with pytest.raises(DaemonAnswerError, match="state of a server"):
+    with pytest.raises(MpsAnswerError, match="state of a server"):
         state_of(answer)

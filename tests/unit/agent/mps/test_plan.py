@@ -14,10 +14,10 @@ from agent.mps.plan import (
     ForgetMode,
     KillDaemon,
     MpsDesired,
+    MpsIdle,
     MpsMemory,
     MpsObservation,
     MpsServer,
-    NoDaemon,
     QuitDaemon,
     Ready,
     RecordMode,
@@ -119,7 +119,7 @@ def test_a_gpu_leaves_the_mode_in_this_order() -> None:
     assert isinstance(step(idle, NOT_WANTED, replace(TOLD, refused_quit=True)), KillDaemon)
     assert step(dead, NOT_WANTED, OURS) == SetMode(ComputeMode.DEFAULT)
     assert step(FREE, NOT_WANTED, OURS) == ForgetMode()
-    assert step(FREE, NOT_WANTED, MpsMemory()) == NoDaemon()
+    assert step(FREE, NOT_WANTED, MpsMemory()) == MpsIdle()
 
 
 def test_clients_without_an_entry_may_end_by_themselves_for_a_while() -> None:
@@ -141,5 +141,5 @@ def test_what_is_put_back_is_what_was_there(before: ComputeMode) -> None:
 def test_a_gpu_that_was_never_ours_is_left_alone() -> None:
     """An EXCLUSIVE_PROCESS that somebody else has set stays."""
     foreign = MpsObservation(compute=ComputeMode.EXCLUSIVE_PROCESS, strangers=(5,))
-    assert step(foreign, NOT_WANTED, MpsMemory()) == NoDaemon()
+    assert step(foreign, NOT_WANTED, MpsMemory()) == MpsIdle()
     assert NOT_WANTED.limits == NOBODY
