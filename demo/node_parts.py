@@ -99,6 +99,8 @@ class DemoNodes:
                 return hami_core_edits(share, library=_LIBRARY, region=_REGION)
             case Mode.MEMORY_ONLY:
                 return unenforced_edits(share)
+            case mode:
+                raise ValueError(f"the demo has no node in mode {mode}")
 
     def _instance(self, node: str, grant: Grant) -> str:
         """Return the UUID of the MIG instance of *grant*; empty where there is none."""

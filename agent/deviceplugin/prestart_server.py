@@ -295,6 +295,8 @@ class PreStart:
                 return container_edits.hami_core_edits(share, library=library, region=region)
             case Mode.HAMI_CORE | Mode.MEMORY_ONLY:
                 return container_edits.unenforced_edits(share)
+            case Mode.MPS | Mode.SGPU | Mode.NATIVE:
+                raise NotYetError(f"its entry is in mode {mode}, which this agent does not serve")
             case _:
                 assert_never(mode)
 

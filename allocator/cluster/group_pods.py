@@ -6,8 +6,9 @@ from typing import Final
 
 from allocator.catalog.keys import GROUP_SIZE_KEY, POD_GROUP_KEYS
 from allocator.cluster.pod_messages import pod_json
-from allocator.groups.members import GroupPod, group_size
+from allocator.groups.members import GroupPod
 from allocator.model.untrusted import is_safe_name
+from allocator.request.amounts import group_size
 from allocator.request.pod_fields import OwnedPod, WatchedPod, decode_owned, shared
 from kube.shared_informer import SharedInformer
 
@@ -47,10 +48,15 @@ class GroupPods:
         """Return the pods of a job."""
         return self._by_job.get(name, _NOBODY).values()
 
-    def waiting_jobs(self) -> list[str]:
-        """Return the jobs that have groups, and pods without a node."""
+    def waiting_jobs(self, made_after: datetime) -> list[str]:
+        """Return the jobs that have groups, and pods without a node or made after that time."""
         return [
-            job for job in self._sized if any(not pod.node for pod in self._by_job[job].values())
+            job
+            for job in self._sized
+            if any(
+                not pod.node or (pod.created is not None and pod.created > made_after)
+                for pod in self._by_job[job].values()
+            )
         ]
 
     def has_groups(self) -> bool:

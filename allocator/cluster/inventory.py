@@ -19,6 +19,7 @@ from allocator.cluster.configmaps import (
     node_configs_in,
     settings_in,
 )
+from allocator.cluster.family_inventories import FamilyInventories
 from allocator.cluster.objects import (
     ConfigMap,
     Namespace,
@@ -100,6 +101,7 @@ class Inventory:
         self._nodes: Picture[NodeObject] = Picture()
         self._identities: Picture[NodeIdentity] = Picture()
         self._registers = VolcanoRegisters()
+        self._families = FamilyInventories()
         self._namespaces: Picture[Namespace] = Picture()
         self._versions = count(1)
         self._builder = IndexBuilder()
@@ -179,7 +181,9 @@ class Inventory:
 
     def _update_identities(self, names: Iterable[str]) -> None:
         """Derive the identities of nodes *names*; one that is the same stays the same object."""
-        self._registers.forget([name for name in names if name not in self._nodes])
+        gone = [name for name in names if name not in self._nodes]
+        self._registers.forget(gone)
+        self._families.forget(gone)
         changes: dict[str, NodeIdentity | None] = {}
         for name in names:
             node = self._nodes.get(name)
@@ -348,7 +352,8 @@ class Inventory:
         if ledger is not None and (ledger.node.gpus or ledger.excess is not None):
             registered = bool(self._nodes[name].register)
             return with_volcano_positions(ledger.node) if registered else ledger.node
-        return self._registers.node(name, self._nodes[name].full_register)
+        described = self._families.node(self._nodes[name].facts)
+        return described or self._registers.node(name, self._nodes[name].full_register)
 
     def config_maps(self) -> Mapping[str, ConfigMap] | None:
         """Return the ConfigMaps that are read, by name, ``None`` until :attr:`synced`."""
@@ -360,6 +365,9 @@ class Inventory:
 
     def node_identity(self, node: NodeObject) -> NodeIdentity:
         """Return the identity of *node*, its register included."""
+        described = self._families.node(node.facts)
+        if described is not None and node.facts is not None:
+            return node.identity(described, registered_by=node.facts.family)
         return self._registers.identity(node)
 
     def node_identities(self) -> Mapping[str, NodeIdentity] | None:

@@ -9,13 +9,15 @@ import structlog
 
 from allocator.catalog.keys import CAPACITY_KEY, REGISTER_KEY
 from allocator.catalog.vocabularies import OWN
+from allocator.families.family import InventoryFacts
+from allocator.families.inventory_facts import inventory_facts
 from allocator.ledger.closed import offered_resources, withdrawn_resources
 from allocator.ledger.drift import MOST_PROBLEMS
 from allocator.ledger.ledger import Ledger, parse_ledger_text
 from allocator.ledger.lifecycle import NodeIdentity
+from allocator.ledger.registered_capacity import restore_register
 from allocator.model.gpu import Node
 from allocator.volcano.register import HANDSHAKE_ANNOTATION, REGISTER_ANNOTATION
-from allocator.volcano.registered_capacity import restore_register
 
 POD_SECURITY: Final = "pod-security.kubernetes.io/enforce"
 AGENT_LABEL: Final = f"{OWN}agent"  # set by our agent on its Node, with its version
@@ -48,8 +50,13 @@ class _NodeStatus(msgspec.Struct, frozen=True):
     allocatable: dict[str, str] | None = None
 
 
+class _NodeSpec(msgspec.Struct, frozen=True):
+    unschedulable: bool = False
+
+
 class _NodeObject(msgspec.Struct, frozen=True):
     metadata: _Metadata
+    spec: _NodeSpec | None = None
     status: _NodeStatus | None = None
 
 
@@ -101,25 +108,28 @@ class NodeObject:
     withdrawn: frozenset[str] = frozenset()  # extended resources of which it has 0 to give
     offered: frozenset[str] = frozenset()  # those of which it has more
     added: frozenset[str] = frozenset()  # those that our agent notes as its own
+    cordoned: bool = False
+    facts: InventoryFacts | None = None  # None: no family reads its GPUs from the Node
 
     @property
-    def gpu_facts(self) -> tuple[str, str, str, str]:
+    def gpu_facts(self) -> tuple[str, str, str, str, InventoryFacts | None]:
         """Return what the node's GPUs, and whether they may be given out, depend on."""
-        return self.uid, self.boot, self.register, self.saved_register
+        return self.uid, self.boot, self.register, self.saved_register, self.facts
 
     @property
     def full_register(self) -> str:
         """Return the register as it was before we lowered it."""
         return restore_register(self.register, self.saved_register)
 
-    def identity(self, registered: Node | None = None) -> NodeIdentity:
-        """Return its identity; *registered* is its register, decoded."""
+    def identity(self, registered: Node | None = None, *, registered_by: str = "") -> NodeIdentity:
+        """Return its identity; *registered* is its register, decoded, as *registered_by* says."""
         return NodeIdentity(
             name=self.name,
             uid=self.uid,
             boot=self.boot,
             agent=self.has_agent,
             registered=registered,
+            registered_by=registered_by,
             withdrawn=self.withdrawn,
             offered=self.offered,
             added=self.added,
@@ -150,7 +160,8 @@ def decode_node(raw: bytes, known: Callable[[str], NodeObject | None] = _unknown
     if before is not None and metadata.is_version(before.uid, before.resource_version):
         return before
     allocatable = (node.status and node.status.allocatable) or {}
-    added = (metadata.annotations or {}).get(CAPACITY_KEY, "")
+    annotations = metadata.annotations or {}
+    added = annotations.get(CAPACITY_KEY, "")
     return NodeObject(
         name=metadata.name,
         register=(metadata.annotations or {}).get(REGISTER_ANNOTATION, ""),
@@ -163,6 +174,8 @@ def decode_node(raw: bytes, known: Callable[[str], NodeObject | None] = _unknown
         withdrawn=withdrawn_resources(allocatable),
         offered=offered_resources(allocatable),
         added=frozenset(filter(None, added.split(","))),
+        cordoned=node.spec is not None and node.spec.unschedulable,
+        facts=inventory_facts(metadata.name, annotations, allocatable),
     )
 
 

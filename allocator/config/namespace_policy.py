@@ -17,6 +17,8 @@ from allocator.model.value import Value
 from allocator.request.wording import vocabulary_of
 
 _LEVELS: Final = {str(Mode.MEMORY_ONLY): 0, str(Mode.HAMI_CORE): 1, str(Mode.MIG): 2}
+# How modes that no namespace demands by name isolate.
+_OTHER_LEVELS: Final = {Mode.MPS: 1, Mode.SGPU: 1, Mode.NATIVE: 2}
 
 
 class NamespacePolicy(Value, frozen=True):
@@ -60,7 +62,7 @@ def isolation_finding(
     if demanded not in _LEVELS:
         return _unreadable_demand(demanded)
     chosen = mode or request.named_mode
-    if chosen is None or _LEVELS[chosen] >= _LEVELS[demanded]:
+    if chosen is None or _level(chosen) >= _LEVELS[demanded]:
         return None
     return Finding(
         reason=Reason.ISOLATION,
@@ -70,6 +72,10 @@ def isolation_finding(
         f"{MIN_ISOLATION_KEY}",
         remedy=_stronger(request, demanded),
     )
+
+
+def _level(mode: Mode) -> int:
+    return _OTHER_LEVELS[mode] if mode in _OTHER_LEVELS else _LEVELS[mode]
 
 
 def _unreadable_demand(text: str) -> Finding:

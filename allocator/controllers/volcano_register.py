@@ -18,19 +18,19 @@ from allocator.cluster.objects import NodeObject
 from allocator.cluster.picture import ChangeTracker
 from allocator.config.settings import NodeAgent
 from allocator.ledger.ledger import Ledger
+from allocator.ledger.registered_capacity import (
+    counted_uids,
+    full_register,
+    needs_report,
+    register_of,
+    saved_register,
+)
 from allocator.request.pod_summary import PodSummary
 from allocator.volcano.register import (
     HANDSHAKE_ANNOTATION,
     REGISTER_ANNOTATION,
     HandshakePhase,
     encode_handshake,
-)
-from allocator.volcano.registered_capacity import (
-    counted_uids,
-    full_register,
-    needs_report,
-    register_of,
-    saved_register,
 )
 from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock

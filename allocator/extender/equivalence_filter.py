@@ -14,6 +14,7 @@ from allocator.extender.reasons import (
     TOO_FEW,
     FailureReason,
 )
+from allocator.families.registry import modes_of
 from allocator.model.decision import Reason
 from allocator.model.demand import Demand
 from allocator.model.request import ContainerRequest, Mode, PodRequest
@@ -47,10 +48,10 @@ class ClassFilter:
         unknown: FailureReason | None = None,
     ) -> None:
         """Judge by *policy* and *demand*; *unknown* is the answer for nodes without a class."""
-        named, container_requests = request.named_mode, request.containers
+        container_requests = request.containers
         self.reuses, self.gave_up_search = 0, False
         self.request, self._policy, self._demand = request, policy, demand
-        self._modes = (Mode.MIG, Mode.HAMI_CORE) if named is None else (named,)
+        self._modes = modes_of(request)
         self._mig_options = MigOptions(
             demand=demand, geometries=policy.geometries, named=request.profile
         )

@@ -3,7 +3,7 @@
 Nodes are judged by class, once for each, except the few whose answer is specific to the pod.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress, filterfalse
 
@@ -31,6 +31,15 @@ from allocator.model.usage import with_grants
 from allocator.placement.choose import PlacementPolicy, in_mode
 from allocator.placement.fit import peak
 
+GroupFailures = Callable[[Index, SchedulingPod, Sequence[str]], Mapping[str, FailureReason]]
+
+
+def no_group_failures(
+    _index: Index, _pod: SchedulingPod, _names: Sequence[str]
+) -> Mapping[str, FailureReason]:
+    """Return that no node is out of the question because of groups."""
+    return {}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterContext:
@@ -41,6 +50,8 @@ class FilterContext:
     closed_world: bool = True  # a node without inventory has no GPUs
     projection: Projection = field(default_factory=Projection)  # kept from question to question
     filters: ClassFilterCache = field(default_factory=ClassFilterCache)  # likewise
+    # Says of each of some nodes why it does not take the pod because of groups of pods, if so.
+    group_failures: GroupFailures = no_group_failures
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +81,8 @@ def filter_nodes(
             failures[name] = failure
         else:
             failures.pop(name, None)
+    for name, failure in context.group_failures(index, pod, names).items():
+        failures.setdefault(name, failure)
     fitting = list(filterfalse(failures.__contains__, names))
     return FilterResult(fitting, failures)
 

@@ -11,17 +11,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-LARGEST_GROUP: Final = 65_536  # GPUs
-_NUMBER: Final = re.compile(r"[1-9][0-9]{0,4}")
 # Of workers, replicas of a StatefulSet, and of an indexed Job, whose pods get five more letters. A
 # number of five digits may be letters drawn by chance.
 _NUMBERED: Final = re.compile(r"(.*-)([0-9]{1,4})(?:-[a-z0-9]{5})?")
 
 
-def group_size(text: str) -> int:
-    """Return the GPUs of one group as an annotation names them; 0 where it names none."""
-    size = int(text) if _NUMBER.fullmatch(text) else 0
-    return size if size <= LARGEST_GROUP else 0
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 
 
@@ -87,7 +81,7 @@ def group_of(pod: GroupPod, pods: Collection[GroupPod], *, gpus: int) -> Group |
 
 
 def _ranks(pods: Iterable[GroupPod]) -> dict[str, int]:
-    """Number *pods* through their job, by uid: task by task, and by number within each.
+    """Return the numbers of *pods* in their job, by uid: task by task, by number within each.
 
     A pod whose name has no number of its own comes after the others, in the order of creation.
     """

@@ -13,6 +13,7 @@ import msgspec
 
 from allocator.catalog.boards import board_named
 from allocator.config.document import Notes, describe
+from allocator.families.registry import FAMILIES
 from allocator.ledger.schema import (
     KIND,
     PRINTABLE,
@@ -121,8 +122,10 @@ def inventory_of(
         wire = convert(item, GpuWire, gpu_place)
         if wire is not None and wire.uuid in gpus:
             gpu_place.note_wrong(f"{quote(wire.uuid)} twice", "each GPU once")
-        elif wire is not None and wire.mode is Mode.MEMORY_ONLY:  # a mode of grants only
-            gpu_place.at("mode").note_wrong(quote(wire.mode), f"{Mode.MIG} or {Mode.HAMI_CORE}")
+        elif wire is not None and wire.family not in FAMILIES:
+            gpu_place.at("family").note_wrong(quote(wire.family), ", ".join(FAMILIES))
+        elif wire is not None and wire.mode not in (modes := FAMILIES[wire.family].gpu_modes):
+            gpu_place.at("mode").note_wrong(quote(wire.mode), " or ".join(modes))
         elif wire is not None:
             boards_by_uuid[wire.uuid] = board = _board_of_gpu(wire, boards, gpu_place)
             gpus[wire.uuid] = _gpu(wire, board)
@@ -204,6 +207,7 @@ def _gpu(wire: GpuWire, board: Board | None) -> Gpu:
         links=wire.links,
         link_counts=wire.link_counts,
         foreign=MiB(wire.foreign_mib),
+        family=wire.family,
     )
 
 

@@ -21,6 +21,7 @@ from enum import Enum, auto
 from typing import Final
 
 from allocator.config.settings import NodeAgent
+from allocator.families.registry import FAMILIES
 from allocator.ledger.ledger import Ledger, describes_node
 from allocator.ledger.schema import status_of
 from allocator.model.gpu import Node
@@ -38,6 +39,8 @@ class NodeIdentity:
     boot: str  # boot id
     agent: bool = False  # it runs our agent
     registered: Node | None = None  # the GPUs of its register annotation, None without one
+    # The family whose device plugin describes ``registered``; "": Volcano's register does.
+    registered_by: str = ""
     # Extended resources of which kubelet has none to give, as after the end of their device plugin.
     withdrawn: frozenset[str] = frozenset()
     offered: frozenset[str] = frozenset()  # extended resources of which it has some to give
@@ -78,10 +81,11 @@ def due_step(node: NodeIdentity | None, ledger: Ledger | None, *, upstream: bool
         return None
     if node is None or not (has_gpus or ledger.inventory):
         return _abandoned_step(ledger)
-    if upstream and node.registered is not None:
+    if node.registered is not None and (upstream or node.registered_by):
         return _register_status(node, node.registered, ledger)
     # Upstream: the register is gone. Ours: another plugin or an earlier boot may have written it.
-    current = not upstream and status_is_current(
+    read = upstream or is_read_from_node(ledger)
+    current = not read and status_is_current(
         ledger, node_uid=node.uid, boot=node.boot, upstream=False
     )
     return GpuNodeAction.CLOSE if ledger.inventory and not current else None
@@ -97,6 +101,12 @@ def status_is_current(ledger: Ledger, *, node_uid: str, boot: str, upstream: boo
     return by_right_agent and describes_node(ledger, node_uid=node_uid, boot=boot)
 
 
+def is_read_from_node(ledger: Ledger) -> bool:
+    """Say whether the leader wrote the status from what a family's own device plugin reports."""
+    family = FAMILIES.get(ledger.driver)
+    return family is not None and family.inventory is not None
+
+
 def _abandoned_step(ledger: Ledger) -> Step | None:
     if ledger.inventory:
         return GpuNodeAction.CLOSE
@@ -104,7 +114,11 @@ def _abandoned_step(ledger: Ledger) -> Step | None:
 
 
 def _register_status(node: NodeIdentity, registered: Node, ledger: Ledger) -> WriteStatus | None:
-    identity = {"nodeUID": node.uid, "bootID": node.boot, "driver": REGISTER_DRIVER}
+    identity = {
+        "nodeUID": node.uid,
+        "bootID": node.boot,
+        "driver": node.registered_by or REGISTER_DRIVER,
+    }
     status = {**identity, **status_of(registered)}
     written = (ledger.inventory, ledger.node_uid, ledger.boot, ledger.driver)
     is_unchanged = written == (status["inventory"], *identity.values())

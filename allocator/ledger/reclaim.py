@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from allocator.ledger.ledger import Ledger, describes_node
-from allocator.ledger.lifecycle import NodeIdentity
+from allocator.ledger.lifecycle import NodeIdentity, is_read_from_node
 from allocator.model.allocation import Entry
 from allocator.request.pod_summary import PodSummary
 
@@ -50,7 +50,8 @@ def is_reclaimable(ledger: Ledger, entry: Entry, evidence: ReclaimEvidence) -> b
     """Say whether *entry* of *ledger* may be removed from this version of it."""
     pod = evidence.pod
     if pod is None or pod.uid != entry.uid or pod.over:
-        return not evidence.agent_serves or _is_released(ledger, entry.uid, evidence.node)
+        agent_serves = evidence.agent_serves and not is_read_from_node(ledger)
+        return not agent_serves or _is_released(ledger, entry.uid, evidence.node)
     if pod.node == ledger.name or (pod.deleting and not pod.node):
         return False
     return evidence.now - entry.since >= UNBOUND_AGE

@@ -13,7 +13,7 @@ import msgspec
 from allocator.model.allocation import Entry, Grant
 from allocator.model.board import Board, Placement
 from allocator.model.gpu import Gpu, Node
-from allocator.model.request import MOST_CONTAINERS, Mode, Stage
+from allocator.model.request import MOST_CONTAINERS, NVIDIA, Mode, Stage
 
 API_VERSION: Final = "vgpu-admission.io/v1alpha1"
 KIND: Final = "GPUNode"
@@ -91,6 +91,7 @@ class GpuWire(Wire):
     links: Annotated[tuple[_DeviceId, ...], _Few] = ()
     link_counts: Annotated[tuple[_Count, ...], _Few] = ()
     foreign_mib: _Count = msgspec.field(name="foreignMiB", default=0)
+    family: _Name = NVIDIA
 
 
 class InstanceWire(Wire):
@@ -258,6 +259,7 @@ def _gpu_wire(gpu: Gpu, boards: tuple[Board, ...]) -> GpuWire:
         links=gpu.links,
         link_counts=gpu.link_counts,
         foreign_mib=gpu.foreign,
+        family=gpu.family,
     )
 
 

@@ -32,6 +32,7 @@ class Reason(StrEnum):
     INCOMPLETE = "IncompleteInjection"
     ISOLATION = "IsolationTooWeak"
     UNSERVED = "VocabularyNotServed"
+    GROUP = "GroupDoesNotFit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

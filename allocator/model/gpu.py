@@ -7,7 +7,7 @@ from types import MappingProxyType
 from allocator.model.allocation import Grant
 from allocator.model.board import Board, Placement
 from allocator.model.demand import NOTHING_LEARNED, Demand
-from allocator.model.request import Mode
+from allocator.model.request import NVIDIA, Mode
 from allocator.model.units import NO_MEMORY, CorePercent, MiB
 
 
@@ -19,7 +19,7 @@ class Gpu:
     index: int
     model: str  # product name as the driver reports it
     memory: MiB
-    mode: Mode  # MIG or hami-core
+    mode: Mode  # one of those that its family has for GPUs
     slots: int  # how many containers may share it
     board: Board | None = None
     healthy: bool = True
@@ -34,6 +34,7 @@ class Gpu:
     # The number of NVLinks to each of these; empty: unknown, or the same for all, by a switch.
     link_counts: tuple[int, ...] = ()
     switch: str | None = None  # PCI address of its PCIe switch
+    family: str = NVIDIA  # a name in allocator.families.registry
 
     @property
     def memory_promised(self) -> MiB:
@@ -72,6 +73,7 @@ class GpuKind:
     memory: MiB
     mode: Mode
     board: Board | None
+    family: str = NVIDIA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from typing import Final
+from typing import Final, Protocol
 
 from allocator.model.units import NO_CORES, WHOLE_GPU, CorePercent, MiB
 from allocator.model.value import Value
+
+NVIDIA: Final = "nvidia"  # the family of GPUs that say of no other that they belong to it
 
 
 class Mode(StrEnum):
@@ -14,6 +16,13 @@ class Mode(StrEnum):
     MIG = "mig"
     HAMI_CORE = "hami-core"
     MEMORY_ONLY = "memory-only"
+    MPS = "mps"
+    SGPU = "sgpu"  # MetaX, a share of a GPU
+    NATIVE = "native"  # MetaX, a whole GPU
+
+
+# Modes that no annotation names: they come with the resource names of a vocabulary.
+VOCABULARY_MODES: Final = frozenset({Mode.MEMORY_ONLY, Mode.SGPU, Mode.NATIVE})
 
 
 class Priority(IntEnum):
@@ -141,6 +150,8 @@ class Vocabulary:
     memory_factor: int = 1  # MiB per unit of memory; gpuMemoryFactor and --memory-unit override it
     whole: bool = False  # a count asks for whole GPUs and goes with no other resource
     mode: Mode | None = None  # fixed, where the ecosystem has only one
+    named_modes: tuple[Mode, ...] = (Mode.MIG, Mode.HAMI_CORE)  # that a pod may name
+    family: str = NVIDIA  # of the GPUs that it asks for
     # Annotation keys.
     mode_key: str | None = None
     isolate_key: str | None = None  # opts into hami-core instead of the fixed mode
@@ -174,6 +185,18 @@ class Vocabulary:
         return memory // self.memory_factor
 
 
+class GpuModel(Protocol):
+    """What of a GPU, or of a kind of GPU, a person may name."""
+
+    @property
+    def family(self) -> str:
+        """Return the family."""
+
+    @property
+    def model(self) -> str:
+        """Return the product name as the driver reports it."""
+
+
 class PodRequest(Value, frozen=True):
     """What a pod asks for."""
 
@@ -188,6 +211,11 @@ class PodRequest(Value, frozen=True):
     configured: Vocabulary | None = None
     mode_key: str | None = None  # the annotation that names the mode, if one does
     library_off: bool = False  # containers with whole GPUs run without the interception library
+    family: str = NVIDIA  # of the GPUs that serve it
+
+    def accepts_kind(self, kind: GpuModel) -> bool:
+        """Say whether GPUs of this family and model may serve it, whatever their size."""
+        return kind.family == self.family and self.filters.model_fits(kind.model)
 
     @property
     def named_mode(self) -> Mode | None:

@@ -67,6 +67,8 @@ def exclusion(gpu: Gpu, request: PodRequest, modes: Sequence[Mode]) -> Answer | 
     """Say why *gpu* is out of the question, whatever is free on it."""
     if all(hardware(mode) is not gpu.mode for mode in modes):
         return Reason.MODE_UNAVAILABLE, f"in mode {gpu.mode}"
+    if gpu.family != request.family:
+        return Reason.MODEL_UNAVAILABLE, f"a GPU of {gpu.family}, not of {request.family}"
     if not request.filters.model_fits(gpu.model):
         return Reason.MODEL_UNAVAILABLE, f"{bare_name(gpu.model)} is not an accepted model"
     if not request.filters.uuid_fits(gpu.uuid):

@@ -7,6 +7,7 @@ from enum import StrEnum
 import msgspec
 
 from allocator.config.settings import Prefer
+from allocator.families.registry import modes_of
 from allocator.mig.geometry import Geometries
 from allocator.model.allocation import Assignment
 from allocator.model.decision import Candidate, Finding, Reason
@@ -134,7 +135,7 @@ def _scope(
     packings = request.fill_policies.with_defaults(policy.fill_policies)
     return _Scope(
         nodes=nodes,
-        modes=(Mode.MIG, Mode.HAMI_CORE) if request.named_mode is None else (request.named_mode,),
+        modes=modes_of(request),
         mig_options=MigOptions(
             demand=snapshot.demand,
             geometries=policy.geometries,

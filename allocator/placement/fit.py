@@ -97,10 +97,10 @@ def _missing_amounts(
 def hardware(mode: Mode) -> Mode:
     """Return the mode that a GPU must be in to serve *mode*."""
     match mode:
-        case Mode.MIG:
-            return Mode.MIG
         case Mode.HAMI_CORE | Mode.MEMORY_ONLY:
             return Mode.HAMI_CORE
+        case Mode.MIG | Mode.MPS | Mode.SGPU | Mode.NATIVE:
+            return mode
         case _:
             assert_never(mode)
 

@@ -14,8 +14,8 @@ from allocator.model.units import MiB
 
 # Stands in for an Offer while counting: of thousands of GPUs, only the few kinds that they add up
 # to are worth an object each.
-_Kind = tuple[str, MiB, Mode, Board | None]
-_kind: Final = attrgetter("model", "memory", "mode", "board")
+_Kind = tuple[str, MiB, Mode, Board | None, str]
+_kind: Final = attrgetter("model", "memory", "mode", "board", "family")
 Shape = frozenset[tuple[_Kind, int]]  # what a node carries: each kind of GPU, and how many of it
 
 
@@ -40,7 +40,7 @@ def offers_of(shapes: Iterable[Shape]) -> Mapping[GpuKind, int]:
 
 def is_mixed(shape: Shape) -> bool:
     """Say whether a node carries several kinds in one mode."""
-    return len(shape) > 1 and len({mode for (_, _, mode, _), _ in shape}) < len(shape)
+    return len(shape) > 1 and len({mode for (_, _, mode, _, _), _ in shape}) < len(shape)
 
 
 def snapshot_of(
@@ -63,5 +63,5 @@ def snapshot_of(
 
 
 def _offer(kind: _Kind) -> GpuKind:
-    model, memory, mode, board = kind
-    return GpuKind(model=model, memory=memory, mode=mode, board=board)
+    model, memory, mode, board, family = kind
+    return GpuKind(model=model, memory=memory, mode=mode, board=board, family=family)

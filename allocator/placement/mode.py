@@ -9,6 +9,7 @@ from allocator.catalog.boards import bare_name
 from allocator.catalog.keys import MIN_ISOLATION_KEY
 from allocator.config.namespace_policy import ANY_MODE, NamespacePolicy, isolation_finding
 from allocator.config.settings import FleetScope, NodeAgent, Prefer, Settings, expected_kinds
+from allocator.families.registry import family_of, modes_of, usual_mode
 from allocator.mig.nominal_sizes import missed_profile
 from allocator.mig.profiles import smallest_sufficient
 from allocator.model.decision import (
@@ -20,7 +21,7 @@ from allocator.model.decision import (
     findings_of,
 )
 from allocator.model.gpu import GpuKind, Snapshot
-from allocator.model.request import ContainerRequest, Mode, PodRequest
+from allocator.model.request import VOCABULARY_MODES, ContainerRequest, Mode, PodRequest
 from allocator.model.units import WHOLE_GPU, MiB
 from allocator.model.value import Value
 from allocator.placement.fit import hardware, holds, peak, soft_cost
@@ -104,7 +105,7 @@ def nominal_size_warnings(
     if choice.mode is not Mode.MIG and choice.source is not ModeSource.BEST:
         return
     names = vocabulary_of(request)
-    kinds = [k for k in offers if k.mode is Mode.MIG and request.filters.model_fits(k.model)]
+    kinds = [k for k in offers if k.mode is Mode.MIG and request.accepts_kind(k)]
     for container_request in request.containers:
         if container_request.memory is None:
             continue
@@ -168,7 +169,7 @@ def mode_for(
         return unservable
     if impossible := findings_of(impossible_findings(request, offers)):
         return impossible
-    usual = Mode.HAMI_CORE if request.has_peers else settings.default_mode
+    usual = usual_mode(request, settings.default_mode)
     if not known:
         rule = "not every node's inventory is known yet" if offers else "no GPU inventory yet"
         return _default(named, usual, rule)
@@ -229,7 +230,7 @@ def weigh(costs: Mapping[Mode, int], prefer: Prefer, *, peers: bool = False) -> 
 def _may_serve(kind: GpuKind, request: PodRequest) -> bool:
     wanted = request.named_mode
     in_mode = wanted is None or hardware(wanted) is kind.mode
-    return in_mode and request.filters.model_fits(kind.model)
+    return in_mode and request.accepts_kind(kind)
 
 
 def _in_mib(
@@ -257,7 +258,7 @@ def _named_mode(request: PodRequest) -> _Reasoned | None:
     named = request.named_mode
     if named is None:
         return None
-    if named is Mode.MEMORY_ONLY:
+    if named in VOCABULARY_MODES:
         return named, ModeSource.ONLY, "the request's resource names allow no other mode"
     return named, ModeSource.NAMED, "the pod names it"
 
@@ -286,18 +287,18 @@ def _default(
 
 def _mode_costs(request: PodRequest, offers: Mapping[GpuKind, int]) -> dict[Mode, ModeCost]:
     """Return the least cost of each mode that could serve, whichever mode the pod names."""
-    filters = request.filters
-    filtered = bool(filters.models or filters.not_models)
-    soft = Mode.MEMORY_ONLY if request.mode is Mode.MEMORY_ONLY else Mode.HAMI_CORE
+    named = request.named_mode
+    served = modes_of(request) if named is None else (named, *family_of(request).default_modes)
+    modes = {hardware(mode): mode for mode in reversed(served)}
     best: dict[Mode, tuple[int, str, GpuKind]] = {}
     for offer, count in offers.items():
-        if filtered and not filters.model_fits(offer.model):
+        mode = modes.get(offer.mode)
+        if mode is None or not request.accepts_kind(offer):
             continue
-        hard = offer.mode is Mode.MIG
-        cost = _cost(request, offer, count, each=_hard_cost if hard else _soft_cost)
+        each = _hard_cost if mode is Mode.MIG else _soft_cost
+        cost = _cost(request, offer, count, each=each)
         if cost is None:
             continue
-        mode = Mode.MIG if hard else soft
         earlier = best.get(mode)
         # The name breaks ties, so that the order in which offers come decides nothing.
         if earlier is None or (cost, offer.model) < earlier[:2]:
@@ -330,7 +331,7 @@ def _cost(request: PodRequest, offer: GpuKind, count: int, *, each: _Each) -> in
 def _hard_cost(
     request: PodRequest, container_request: ContainerRequest, offer: GpuKind
 ) -> int | None:
-    if request.mode is Mode.MEMORY_ONLY:
+    if request.mode in VOCABULARY_MODES:
         return None
     profile = smallest_sufficient(container_request, offer.board, request.profile)
     return None if profile is None else profile.cost

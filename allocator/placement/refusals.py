@@ -1,6 +1,6 @@
 """Refusals: which number of a request no GPU of the fleet could meet, and which one it could."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
@@ -55,9 +55,10 @@ def unservable_findings(
     A controller retries a refused pod and folds equal texts, so no text names what is free.
     Where nodes are *mixed*, kinds may stand together on one, and less is certain.
     """
-    accepted = {k: n for k, n in offers.items() if request.filters.model_fits(k.model)}
+    accepted = {k: n for k, n in offers.items() if request.accepts_kind(k)}
     if not accepted:
-        return (_no_model(request, offers),)
+        others = [kind for kind in offers if kind.family == request.family]
+        return (_no_model(request, others) if others else _no_family(request),)
     wanted = None if request.named_mode is None else hardware(request.named_mode)
     kinds = {k: n for k, n in accepted.items() if wanted in (None, k.mode)}
     if not kinds:
@@ -122,7 +123,19 @@ def _takes(request: PodRequest, kind: GpuKind, count: int) -> bool:
     return fits and holds(request, kind, count)
 
 
-def _no_model(request: PodRequest, offers: Offers) -> Finding:
+def _no_family(request: PodRequest) -> Finding:
+    names = vocabulary_of(request)
+    first = request.containers[0]
+    return Finding(
+        reason=Reason.MODEL_UNAVAILABLE,
+        place=place_of(first),
+        field=field_of(first, None),
+        what=f"asks for GPUs of the family {request.family}, of which there is none here",
+        remedy=f"ask in another vocabulary than {names.name}, or add such a node",
+    )
+
+
+def _no_model(request: PodRequest, offers: Collection[GpuKind]) -> Finding:
     names, filters = vocabulary_of(request), request.filters
     unknown = filters.models and not any(
         wish.lower() in kind.model.lower() for kind in offers for wish in filters.models

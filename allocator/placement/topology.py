@@ -1,19 +1,17 @@
 """Topology: which GPUs of a node are close to each other, as far as its inventory says so.
 
-Two GPUs are closest where NVLink joins them, by as many links as any two GPUs of the node, then by
-fewer, else where they hang on one PCIe switch, else where they sit on one NUMA node. Instances of
-cut GPUs speak to no other GPU over either, so of those only the NUMA node counts.
+How far two GPUs are apart is for their family to say (:mod:`allocator.families.family`).
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, combinations
 from typing import Final, NamedTuple
 
+from allocator.families.family import LinkDistances
+from allocator.families.registry import family_named
 from allocator.model.allocation import Option
 from allocator.model.gpu import Gpu
-from allocator.model.request import Mode
 from allocator.placement.packing import Headrooms
 
 # What the farthest pair of a set is worth, in thousandths, by its distance: joined by the most
@@ -22,8 +20,7 @@ from allocator.placement.packing import Headrooms
 WORTH: Final = (1000, 1000, 900, 1000, 1000, 900, 700, 500, 0)
 # What a pair is worth that a pod of one GPU breaks; half as much where it has fewer links.
 _LOSSES: Final = (1000, 1000, 900, 500, 500, 450)
-_FEWER: Final = 3  # what fewer links add to a distance
-_APART: Final = 6  # what a missing link adds
+_UNLINKED: Final = 6  # from this distance on GPUs are not joined
 _DIGITS: Final = 12  # bits: the 64 GPUs that a node may have are 2016 pairs
 # One pair of a distance weighs more than all pairs of smaller ones together can.
 _STRAINS: Final = (0, *(1 << _DIGITS * more for more in range(len(WORTH) - 1)))
@@ -35,14 +32,6 @@ MOST_WAYS: Final = 128
 Distances = tuple[tuple[int, ...], ...]  # between GPUs of two kinds, and within one
 
 
-@dataclass(frozen=True, slots=True)
-class LinkDistances:
-    """How far the GPUs of a node are from each other."""
-
-    kinds: tuple[int, ...]  # of each GPU; those of one kind are equally far from every other GPU
-    distances: Distances  # by kind; empty where nothing is known
-
-
 class Idle(NamedTuple):
     """The GPUs of a node that nobody uses."""
 
@@ -51,84 +40,12 @@ class Idle(NamedTuple):
 
 
 UNKNOWN: Final = Idle((), ())
+_NOTHING_KNOWN: Final = LinkDistances((), ())
 
 
 def link_distances(gpus: Sequence[Gpu]) -> LinkDistances:
-    """Return how far *gpus* are apart: one object for all machines that are built alike."""
-    places = {gpu.uuid: position for position, gpu in enumerate(gpus)}
-    return _link_distances(tuple([_location(gpu, places) for gpu in gpus]))
-
-
-class _GpuLocation(NamedTuple):
-    """What of a GPU decides who is close to it."""
-
-    numa: int | None
-    switch: str | None
-    links: tuple[tuple[int, int], ...]  # position of the other GPU, and the number of NVLinks
-
-
-def _location(gpu: Gpu, places: dict[str, int]) -> _GpuLocation:
-    if gpu.mode is Mode.MIG:
-        return _GpuLocation(gpu.numa, None, ())
-    if not gpu.links:
-        return _GpuLocation(gpu.numa, gpu.switch, ())
-    known = len(gpu.link_counts) == len(gpu.links)
-    counts = gpu.link_counts if known else (1,) * len(gpu.links)
-    pairs = zip(gpu.links, counts, strict=True)
-    links = tuple([(places[uuid], count) for uuid, count in pairs if uuid in places])
-    return _GpuLocation(gpu.numa, gpu.switch, links)
-
-
-@lru_cache(maxsize=256)
-def _link_distances(gpus: tuple[_GpuLocation, ...]) -> LinkDistances:
-    if not any(gpu.numa is not None or gpu.switch or gpu.links for gpu in gpus):
-        return LinkDistances((0,) * len(gpus), ())
-    positions = range(len(gpus))
-    links = [dict(gpu.links) for gpu in gpus]
-    pairs = combinations(positions, 2)
-    most = max((min(links[a].get(b, 0), links[b].get(a, 0)) for a, b in pairs), default=0)
-    distances = [
-        [_distance(gpus, a, b, links=links, most=most) if a != b else 0 for b in positions]
-        for a in positions
-    ]
-    firsts: list[int] = []  # one GPU of each kind
-    kinds: list[int] = []
-    within: list[int] = []
-    for at in positions:
-        like = (k for k, first in enumerate(firsts) if _alike(distances, at, first))
-        kind = next(like, len(firsts))
-        if kind == len(firsts):
-            firsts.append(at)
-            within.append(0)
-        else:
-            within[kind] = distances[at][firsts[kind]]
-        kinds.append(kind)
-    between = [[distances[a][b] for b in firsts] for a in firsts]
-    for kind, distance in enumerate(within):
-        between[kind][kind] = distance
-    return LinkDistances(tuple(kinds), tuple(map(tuple, between)))
-
-
-def _distance(
-    gpus: Sequence[_GpuLocation], a: int, b: int, *, links: Sequence[dict[int, int]], most: int
-) -> int:
-    """Return an index into :data:`WORTH`; a link that only one end knows of is none.
-
-    *most* is the largest number of links between two GPUs of the node.
-    """
-    one, other = gpus[a], gpus[b]
-    joined = min(links[a].get(b, 0), links[b].get(a, 0))
-    if one.switch and one.switch == other.switch:
-        host = 0
-    else:
-        host = 1 if one.numa is not None and one.numa == other.numa else 2
-    if not joined:
-        return host + _APART
-    return host if joined == most else host + _FEWER
-
-
-def _alike(distances: Sequence[Sequence[int]], a: int, b: int) -> bool:
-    return all(distances[a][c] == distances[b][c] for c in range(len(distances)) if c not in {a, b})
+    """Return how far *gpus*, which are of one family, are apart, as that family measures it."""
+    return family_named(gpus[0].family).link_distances(gpus) if gpus else _NOTHING_KNOWN
 
 
 def prefer_close(options: list[Option], headrooms: Headrooms, *, count: int) -> list[Option]:
@@ -171,7 +88,7 @@ def _loosest_first(options: list[Option], headrooms: Headrooms) -> list[Option]:
     losses = [0] * len(headrooms)
     for a, b in combinations(idle, 2) if known.distances else ():
         distance = known.distances[known.kinds[a]][known.kinds[b]]
-        if distance < _APART:
+        if distance < _UNLINKED:
             losses[a] += _LOSSES[distance]
             losses[b] += _LOSSES[distance]
     if not any(losses):  # GPUs in MIG mode too, whose options are not in the order of their ranks

@@ -17,7 +17,7 @@ from allocator.ledger.decode_parts import FieldPlace, board_excess, read_board
 from allocator.ledger.schema import PRINTABLE, board_wire
 from allocator.model.board import Board
 from allocator.model.gpu import GpuKind, Snapshot
-from allocator.model.request import Mode
+from allocator.model.request import NVIDIA, Mode
 from allocator.model.units import MiB
 from allocator.replay.content import ReplayContentError, check_size, typed
 
@@ -51,6 +51,7 @@ class _RecordedKind(msgspec.Struct, frozen=True, array_like=True):
     mode: Mode
     board: _Amount | None
     count: _Amount
+    family: _Text = NVIDIA
 
 
 class _RecordedVocabulary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -88,6 +89,7 @@ def encode_fleet(
                 str(kind.mode),
                 None if kind.board is None else numbers[kind.board],
                 count,
+                *(() if kind.family == NVIDIA else (kind.family,)),
             ]
             for kind, count in snapshot.offers.items()
         ],
@@ -114,6 +116,7 @@ def decode_fleet(content: Mapping[str, Any]) -> RecordedFleet:
             memory=MiB(kind.memory),
             mode=kind.mode,
             board=None if kind.board is None else boards[kind.board],
+            family=kind.family,
         )
         offers[offer] = kind.count
     return RecordedFleet(

@@ -102,6 +102,7 @@ def decode_request(
         configured=None if vocabulary in VOCABULARIES else vocabulary,
         mode_key=wire.mode_key,
         library_off=wire.library_off,
+        family=vocabulary.family,
     )
     return RecordedRequest(
         request=request,

@@ -16,7 +16,7 @@ import msgspec
 from allocator.catalog.keys import ASKED_KEY, DECISION_KEY, MODE_KEY, MODE_SOURCE_KEY, SERVED_BY_KEY
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.model.decision import ModeChoice, ModeSource
-from allocator.model.request import Mode, PodRequest
+from allocator.model.request import VOCABULARY_MODES, Mode, PodRequest
 from allocator.model.value import Value
 
 _LONGEST: Final = 16 * 1024  # characters of an annotation that are worth decoding
@@ -115,8 +115,8 @@ def without_chosen_mode(request: PodRequest, earlier: EarlierPass | None) -> Pod
 
 
 def named_mode(request: PodRequest) -> Mode | None:
-    """Return the mode the user named; memory-only is not named, it comes with its vocabulary."""
-    return None if request.named_mode is Mode.MEMORY_ONLY else request.named_mode
+    """Return the mode the user named, not one that comes with the vocabulary."""
+    return None if request.named_mode in VOCABULARY_MODES else request.named_mode
 
 
 def admitted_request(

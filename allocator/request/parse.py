@@ -3,9 +3,12 @@
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
+from allocator.catalog.keys import GROUP_SIZE_KEY
 from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
 from allocator.model.decision import Finding, Findings, Reason, all_findings, findings_of
 from allocator.model.request import MOST_CONTAINERS, ContainerRequest, Mode, PodRequest
+from allocator.model.untrusted import quote
+from allocator.request.amounts import LARGEST_GROUP, group_size
 from allocator.request.containers import (
     MOST_FINDINGS,
     ContainerSpec,
@@ -75,13 +78,16 @@ def _pod(
     if isinstance(named, Findings) or isinstance(policies, Findings):
         refused = [part.all for part in (named, policies) if isinstance(part, Findings)]
         return all_findings([*findings, *chain.from_iterable(refused)][:MOST_FINDINGS])
+    if len(asking) > MOST_CONTAINERS and not findings:
+        findings = (_too_many_containers(len(asking)),)
     if findings:
         return all_findings(findings[:MOST_FINDINGS])
-    if len(asking) > MOST_CONTAINERS:
-        return Findings(_too_many_containers(len(asking)))
     off = library_off(annotations, named, asking, vocabulary=vocabulary)
+    grouped = annotations.get(GROUP_SIZE_KEY)
     if isinstance(off, Finding):
         return Findings(off)
+    if grouped is not None and (flaw := _group_finding(grouped, asking)) is not None:
+        return Findings(flaw)
     return PodRequest(
         vocabulary=vocabulary.name,
         containers=tuple(asking),
@@ -93,6 +99,29 @@ def _pod(
         configured=None if vocabulary in VOCABULARIES else vocabulary,
         mode_key=named.mode_key,
         library_off=off,
+        family=vocabulary.family,
+    )
+
+
+def _group_finding(text: str, asking: Sequence[ContainerRequest]) -> Finding | None:
+    """Return what is wrong with the size of a group, whose pods ask alike.
+
+    Only what one container asks for has to divide it; several may share GPUs.
+    """
+    size, gpus = group_size(text), asking[0].count if len(asking) == 1 else 1
+    if size and size % gpus == 0:
+        return None
+    what = f"{GROUP_SIZE_KEY} {quote(text)} is not a number of GPUs from 1 to {LARGEST_GROUP}"
+    remedy = f'give the GPUs of all pods of one group, such as "{8 * gpus}", or remove it'
+    if size:
+        what = f"{GROUP_SIZE_KEY} {size} is not a multiple of the {gpus} GPUs of this pod"
+        remedy = f'give a multiple of {gpus}, such as "{gpus * max(1, round(size / gpus))}"'
+    return Finding(
+        reason=Reason.MALFORMED,
+        place="pod",
+        field=f"metadata.annotations[{GROUP_SIZE_KEY}]",
+        what=what,
+        remedy=remedy,
     )
 
 

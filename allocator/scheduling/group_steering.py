@@ -12,6 +12,7 @@ from allocator.groups.domains import Fabric, GroupDomain, GroupNeed, GroupWaits,
 from allocator.groups.members import Group, GroupPod, group_of, groups_of
 from allocator.groups.tree import Tree
 from allocator.ledger.assign import PodClaim
+from allocator.ledger.ledger import Ledger
 from allocator.model.allocation import Entry
 from allocator.model.gpu import Gpu, Node
 from allocator.model.request import Mode, PodRequest
@@ -19,9 +20,12 @@ from allocator.model.usage import without_entries
 from allocator.placement.candidates import exclusion
 from allocator.placement.fit import headroom, peak, takes
 
-# Seconds after the first entry of a group within which its job makes all its pods.
+# After the last pod that a job has made; within it, pods that its group lacks may still come.
 MAKING: Final = timedelta(seconds=30)
 OUTSIDE: Final = FailureReason("outside the domain of the pod's group", lasting=True)
+UNKNOWN_TREE: Final = FailureReason(
+    "the tree of dragonflies and switchboxes is not known", lasting=True
+)
 GROUP_RESERVED: Final = FailureReason("GPUs reserved for a group", lasting=True)
 
 
@@ -34,11 +38,28 @@ class GroupPicture(Protocol):
     def job(self, name: str) -> Collection[GroupPod]:
         """Return the pods of a job."""
 
-    def waiting_jobs(self) -> list[str]:
-        """Return the jobs that have groups, and pods without a node."""
+    def waiting_jobs(self, made_after: datetime) -> list[str]:
+        """Return the jobs that have groups, and pods without a node or made after that time."""
 
     def has_groups(self) -> bool:
         """Say whether any job has groups."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerIndex:
+    """Ledgers that were read at one moment, and the node of each pod's entry."""
+
+    ledgers: Mapping[str, Ledger]  # by node
+    entries: Mapping[str, tuple[str, Entry]]  # by pod uid
+
+    @classmethod
+    def of(cls, ledgers: Iterable[Ledger]) -> "LedgerIndex":
+        """Return the index of *ledgers*."""
+        known = {ledger.name: ledger for ledger in ledgers}
+        entries = {
+            entry.uid: (name, entry) for name, ledger in known.items() for entry in ledger.entries
+        }
+        return cls(known, entries)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +74,7 @@ class GroupSteering:
     nominations: Mapping[str, tuple[SchedulingPod, ...]] = field(default_factory=dict)
     now: datetime
     patience: timedelta  # for how long a pod that waits holds room
+    why_unknown: str = ""  # why there is no tree, if so
 
     def failures(
         self, uid: str, request: PodRequest, names: Sequence[str]
@@ -61,18 +83,22 @@ class GroupSteering:
         own = self._group(self.pods.pod(uid), request)
         if own is None:
             return self._reserved_failures(uid, request, names)
+        if self.why_unknown:
+            return dict.fromkeys(names, UNKNOWN_TREE)
         need, usable = self._need(own, uid, request), self._usable(uid, request)
         chosen = self._fabric(own, uid).choose(need, usable, among=frozenset(names))
         if isinstance(chosen, GroupWaits):
             return dict.fromkeys(names, FailureReason(f"group {chosen.text}", lasting=True))
         return {name: OUTSIDE for name in names if name not in chosen.nodes}
 
-    def refusal(self, pod: GroupPod | None, uid: str, request: PodRequest, node: str) -> str:
+    def refusal(self, node: str, *, pod: GroupPod | None, uid: str, request: PodRequest) -> str:
         """Return why the pod may not be bound to *node* because of groups; empty if it may."""
         own = self._group(pod, request)
         if own is None:
             reserved = self._reserved_failures(uid, request, (node,))
             return "its free GPUs are reserved for a group of pods" if reserved else ""
+        if self.why_unknown:
+            return f"{UNKNOWN_TREE.text}: {self.why_unknown}"
         need, usable = self._need(own, uid, request), self._usable(uid, request)
         taken = self._fabric(own, uid).takes(node, need, usable)
         if isinstance(taken, GroupDomain):
@@ -89,7 +115,11 @@ class GroupSteering:
         own = self._group(pod, request)
         if own is None:
             return True
-        groups = [group for job in self.pods.waiting_jobs() for group in self._groups(job)]
+        groups = [
+            group
+            for job in self.pods.waiting_jobs(self.now - MAKING)
+            for group in self._groups(job)
+        ]
         openers = [
             (*group.key, one.uid)
             for group in (*groups, own)
@@ -111,15 +141,14 @@ class GroupSteering:
         members = sum(placed.values())
         waiting = 1 + len(others) - members
         missing = max(1, group.size // gpus) - len(group.members)
-        if missing > 0 and self._is_being_made(group, others):
+        if missing > 0 and self._is_being_made(group):
             waiting += missing
         return GroupNeed(gpus=gpus, waiting=waiting, placed=placed)
 
-    def _is_being_made(self, group: Group, others: Iterable[GroupPod]) -> bool:
+    def _is_being_made(self, group: Group) -> bool:
         """Say whether the job may still be making pods of *group*."""
-        begun = [entry.since for one in others if (entry := self._entry(one.uid)) is not None]
         made = [one.created for one in group.members if one.created is not None]
-        return self.now - min(begun, default=max(made, default=self.now)) < MAKING
+        return self.now - max(made, default=self.now) < MAKING
 
     def _placed(self, pods: Iterable[GroupPod]) -> dict[str, int]:
         placed: dict[str, int] = {}
@@ -151,7 +180,7 @@ class GroupSteering:
         idle = self._idle(uid)
         reservations = [
             reservation
-            for job in self.pods.waiting_jobs()
+            for job in self.pods.waiting_jobs(self.now - MAKING)
             for group in self._groups(job)
             if own is None or group.key != own.key
             if (reservation := self._reservation(group, uid, idle)) is not None
@@ -186,7 +215,7 @@ class GroupSteering:
             for one in group.members
             if one.uid != uid and not one.node and not self._coming_to(one.uid)
         )
-        if self._is_being_made(group, group.members):
+        if self._is_being_made(group):
             pods += max(0, group.size // gpus - len(group.members))
         need = GroupNeed(gpus=gpus, waiting=pods, placed=placed)
         chosen = Fabric(tree=self.tree, idle=idle).choose(need, idle)
@@ -221,22 +250,18 @@ class GroupSteering:
         def idle(name: str) -> int:
             count = known.get(name)
             if count is None:
-                count = known[name] = self._idle_gpus(name, uid, counts, own)
+                node = self.node_of(name)
+                if node is not None and own is not None and own[0] == name:
+                    node = without_entries(node, (own[1],))
+                count = known[name] = 0 if node is None else self._idle_gpus(node, uid, counts)
             return count
 
         return idle
 
-    def _idle_gpus(
-        self, name: str, uid: str, counts: Callable[[Gpu], bool], own: tuple[str, Entry] | None
-    ) -> int:
-        node = self.node_of(name)
-        if node is None:
-            return 0
-        if own is not None and own[0] == name:
-            node = without_entries(node, (own[1],))
+    def _idle_gpus(self, node: Node, uid: str, counts: Callable[[Gpu], bool]) -> int:
         coming = sum(
             _gpus_claimed(pod)
-            for pod in self.nominations.get(name, ())
+            for pod in self.nominations.get(node.name, ())
             if pod.priority >= BINDING_PRIORITY and pod.uid != uid and not self.entry_of(pod.uid)
         )
         return max(0, sum(not gpu.grants and counts(gpu) for gpu in node.gpus) - coming)

@@ -6,10 +6,10 @@ one (docs/volcano.md). The bind hook would accept the other GPUs; nobody propose
 
 from dataclasses import replace
 
+from allocator.ledger.registered_capacity import most_common_mode
 from allocator.model.decision import Finding, Reason
 from allocator.model.gpu import Node, Snapshot
 from allocator.model.untrusted import escaped
-from allocator.volcano.registered_capacity import most_common_mode
 from console.cluster.pod import PodView
 from console.cluster.snapshot import ClusterView
 

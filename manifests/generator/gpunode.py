@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from allocator.families.registry import FAMILIES
 from allocator.ledger.ledger import LONGEST_STATED
 from allocator.ledger.schema import (
     DEVICE_ID,
@@ -97,6 +98,9 @@ _BOARD: Final = ObjectShape(
     },
     required=("name", "slots", "profiles"),
 )
+_GPU_MODES: Final = tuple(
+    dict.fromkeys(mode for family in FAMILIES.values() for mode in family.gpu_modes)
+)
 _GPU: Final = ObjectShape(
     {
         "uuid": _DEVICE_ID,
@@ -105,7 +109,7 @@ _GPU: Final = ObjectShape(
         "model": Text(253, _LINE),
         "board": Number(most=MOST_BOARDS - 1),
         "memoryMiB": Number(least=1),
-        "mode": Word((Mode.MIG, Mode.HAMI_CORE)),
+        "mode": Word(_GPU_MODES),
         "healthy": Flag(),
         "slots": Number(),
         "numa": Number(most=1023),
@@ -114,6 +118,7 @@ _GPU: Final = ObjectShape(
         "linkCounts": Many(Number(most=64), most=MOST_GPUS),
         "reason": Text(256, _LINE),
         "foreignMiB": Number(),
+        "family": Text(63, _LINE),
     },
     required=("uuid", "index", "memoryMiB", "mode", "healthy", "slots"),
     # A GPU without MIG has no board, and so must name its model itself.

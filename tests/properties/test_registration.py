@@ -7,13 +7,13 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allocator.ledger.registered_capacity import counted_uids, register_of, registered_gpus
 from allocator.model.allocation import Entry, Grant
 from allocator.model.gpu import Gpu, Node
 from allocator.model.request import Mode
 from allocator.model.units import CorePercent, MiB
 from allocator.request.pod_summary import PodSummary
 from allocator.volcano.register import decode_register, encode_register, node_from_register
-from allocator.volcano.registered_capacity import counted_uids, register_of, registered_gpus
 from tests.builders.gpunodes import entry, ledger
 from tests.builders.model import A100_40, T4, model
 

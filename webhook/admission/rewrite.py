@@ -16,6 +16,7 @@ from allocator.config.settings import (
     Tolerance,
     VolcanoMode,
 )
+from allocator.families.registry import family_of
 from allocator.model.decision import Finding, ModeChoice, ModeSource
 from allocator.model.request import ContainerRequest, Mode, PodRequest
 from allocator.model.value import Value
@@ -102,7 +103,8 @@ class Rewrite(Value, frozen=True):
     @property
     def column(self) -> Column:
         """Return how its asking containers are treated."""
-        if self.settings.node_agent is NodeAgent.UPSTREAM:
+        served_by = family_of(self.request).served_by(self.settings)
+        if served_by is NodeAgent.UPSTREAM:
             return Column.UPSTREAM
         if self.choice.source is ModeSource.BEST:
             return Column.OPEN

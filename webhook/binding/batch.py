@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import assert_never
 
+from allocator.families.registry import family_of
 from allocator.ledger.assign import NoFit, assign
 from allocator.ledger.commit import is_full, readback_problems, with_entry
 from allocator.ledger.ledger import Ledger
@@ -80,7 +81,7 @@ def _promise(
         assignment=assignment,
         entry=entry,
         inputs=bind_inputs(bind, context, ledger),
-        served_by=context.settings.node_agent,
+        served_by=family_of(bind.wanted.request).served_by(context.settings),
     )
 
 

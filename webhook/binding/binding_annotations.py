@@ -7,7 +7,6 @@ downward API; the authority is the GPUNode (docs/design.md, commit rule 6).
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
 
 import orjson
 
@@ -20,13 +19,14 @@ from allocator.catalog.keys import (
     MODE_SOURCE_KEY,
     SERVED_BY_KEY,
 )
-from allocator.catalog.vocabularies import OWN, VOLCANO, Vocabulary
+from allocator.catalog.vocabularies import OWN, Vocabulary
 from allocator.config.settings import NodeAgent
+from allocator.families.family import BoundPod
+from allocator.families.registry import family_of
 from allocator.ledger.commit import wire_of
 from allocator.model.allocation import Assignment, Entry, Grant
 from allocator.model.request import Mode
 from allocator.model.units import NO_MEMORY
-from allocator.volcano.device_list import LIST_ANNOTATION, ListedDevice, encode_list
 from webhook.admission.containers import container_refs
 from webhook.admission.rewrite import keys_of
 from webhook.binding.decide import BindInputs, BindRequest
@@ -34,9 +34,6 @@ from webhook.review.binding_schema import Binding
 from webhook.review.json_patch import Intent, Operation
 from webhook.review.json_patch import operations as annotating
 from webhook.review.pod_schema import Pod
-
-# What tells vc-scheduler that a pod's time has come: no later pod waits behind it.
-_DONE: Final = str(2**64 - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,11 +99,11 @@ def _reserved_keys(binding: Binding, vocabularies: Iterable[Vocabulary]) -> tupl
 
 
 def annotations(commit: Commit, now: datetime) -> dict[str, str]:
-    """Return all annotations of a bound pod: Volcano's six, ours, and those its env reads."""
+    """Return all annotations of a bound pod: its family's, ours, and those its env reads."""
     bind, mode = commit.bind, commit.assignment.mode
     held = wire_of(commit.entry)["containers"]
     values = {
-        **_volcano(commit, now),
+        **family_of(bind.wanted.request).binding_annotations(_bound_pod(commit, now)),
         bind.vocabulary.mode_key or MODE_KEY: str(mode),
         MODE_SOURCE_KEY: str(bind.source),
         SERVED_BY_KEY: str(commit.served_by),
@@ -119,45 +116,18 @@ def annotations(commit: Commit, now: datetime) -> dict[str, str]:
     return values
 
 
-def _volcano(commit: Commit, now: datetime) -> dict[str, str]:
-    """Write the six as upstream's plugin leaves them, or as its scheduler hands them over to it."""
-    ours = commit.served_by is NodeAgent.OURS
-    seconds = str(int(now.timestamp()))
-    devices = _devices(commit)
-    return {
-        "volcano.sh/vgpu-node": commit.assignment.node,
-        "volcano.sh/vgpu-time": _DONE if ours else seconds,
-        LIST_ANNOTATION: devices,
-        "volcano.sh/devices-to-allocate": "" if ours else devices,
-        "volcano.sh/bind-time": seconds,
-        "volcano.sh/bind-phase": "success" if ours else "allocating",
-    }
-
-
-def _devices(commit: Commit) -> str:
-    """List the devices of each container of the spec; memory is what was asked for, also in MIG."""
-    factor = next(
-        (v.memory_factor for v in commit.inputs.vocabularies if v.name == VOLCANO.name), 1
+def _bound_pod(commit: Commit, now: datetime) -> BoundPod:
+    spec = commit.bind.live.pod.spec
+    return BoundPod(
+        assignment=commit.assignment,
+        request=commit.bind.wanted.request,
+        node=commit.inputs.node,
+        containers=tuple(container.name for container in spec.containers),
+        init_containers=tuple(container.name for container in spec.init_containers or ()),
+        vocabularies=commit.inputs.vocabularies,
+        ours=commit.served_by is NodeAgent.OURS,
+        now=now,
     )
-    totals = {gpu.uuid: gpu.memory for gpu in commit.inputs.node.gpus}
-    container_requests = {
-        container_request.name: container_request
-        for container_request in commit.bind.wanted.request.containers
-        if not container_request.of_init
-    }
-    parts: dict[str, list[ListedDevice]] = {}
-    for held in commit.assignment.containers:
-        if (container_request := container_requests.get(held.name)) is not None:
-            parts[held.name] = [
-                ListedDevice(
-                    grant.gpu,
-                    container_request.memory_on(totals[grant.gpu]) // factor,
-                    container_request.cores,
-                    grant.position,
-                )
-                for grant in held.grants
-            ]
-    return encode_list(parts.get(c.name, ()) for c in commit.bind.live.pod.spec.containers)
 
 
 def _container_annotations(commit: Commit) -> Iterator[tuple[str, str]]:

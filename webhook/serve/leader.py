@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from allocator.cli.process import Start
+from allocator.cluster.groups import GroupService
 from allocator.cluster.inventory import Inventory
 from allocator.cluster.pods import Pods
 from allocator.config.settings import NodeAgent
@@ -41,6 +42,7 @@ class LeaderContext:
     pods: Pods
     binder: BindingHandler
     gangs: GangController
+    groups: GroupService
     context_of: Callable[[str], AdmissionContext]  # by namespace
     events: Recorder
     trail: AuditTrail

@@ -8,9 +8,9 @@ from allocator.catalog.keys import REGISTER_KEY
 from allocator.cluster.objects import NodeObject, decode_gpu_node, decode_node
 from allocator.cluster.volcano_registers import VolcanoRegisters
 from allocator.ledger.drift import MOST_PROBLEMS
+from allocator.ledger.registered_capacity import saved_register
 from allocator.model.untrusted import is_plain
 from allocator.volcano.register import REGISTER_ANNOTATION, encode_register
-from allocator.volcano.registered_capacity import saved_register
 from tests.builders.gpunodes import gpu_node
 from tests.builders.model import T4, nodes_of
 

@@ -3,9 +3,7 @@
 import dataclasses
 from datetime import UTC, datetime
 
-import pytest
-
-from allocator.groups.members import LARGEST_GROUP, GroupPod, group_of, group_size, job_size
+from allocator.groups.members import GroupPod, group_of, job_size
 
 
 def pod(name: str, *, size: int = 0, second: int = 0) -> GroupPod:
@@ -17,21 +15,6 @@ def numbers(pods: list[GroupPod], *, gpus: int = 8) -> dict[str, int | None]:
     """Return the number of each pod's group."""
     groups = {one.name: group_of(one, pods, gpus=gpus) for one in pods}
     return {name: group.number if group else None for name, group in groups.items()}
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "0", "-8", "+8", "8.0", "1e3", "0x10", " 8", "8 ", "٨", "65537", "9" * 400, "08", "8\n"],
-)
-def test_what_is_no_size_counts_as_none(text: str) -> None:
-    """Admission refuses it; a pod that came past admission is in no group by it."""
-    assert group_size(text) == 0
-
-
-def test_a_size_is_a_number_of_gpus_up_to_a_bound() -> None:
-    """As it is written in the annotation."""
-    assert group_size("64") == 64
-    assert group_size(str(LARGEST_GROUP)) == LARGEST_GROUP
 
 
 def test_one_pod_names_the_size_for_all_of_its_job() -> None:

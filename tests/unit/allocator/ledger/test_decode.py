@@ -173,7 +173,7 @@ def test_nodes_share_equal_boards() -> None:
                 id=f"bad-{key}",
             )
             for key, value in (
-                ("mode", "mps"),
+                ("mode", "soft"),
                 ("memoryMiB", -1),
                 ("cores", 101),
                 ("gpu", "GPU-a,NVIDIA:"),
@@ -208,7 +208,7 @@ def test_unreadable_promises_close_the_node(path: str, value: object, where: str
     ("path", "value", "where"),
     [
         pytest.param("status.gpus.1.memoryMiB", -1, "status.gpus[1].memoryMiB", id="negative"),
-        pytest.param("status.gpus.1.mode", "mps", "status.gpus[1].mode", id="unknown-mode"),
+        pytest.param("status.gpus.1.mode", "soft", "status.gpus[1].mode", id="unknown-mode"),
         pytest.param("status.gpus.1.mode", "memory-only", "status.gpus[1].mode", id="grant-mode"),
         pytest.param("status.gpus.1.uuid", "GPU-a", "status.gpus[1]", id="same-gpu-twice"),
         pytest.param("status.gpus.1.uuid", "GPU;b", "status.gpus[1].uuid", id="separator"),

@@ -70,7 +70,7 @@ def test_times_are_as_in_records(text: str, at: str) -> None:
         ([("pod", "a\0")], "pod has a NUL"),
         ([("verdict", "denied")], 'verdict="denied"; accepted: untouched, rewritten'),
         ([("state", "Running")], 'state="Running"; accepted: refused, admitted'),
-        ([("mode", "mps")], 'mode="mps"; accepted: '),
+        ([("mode", "soft")], 'mode="soft"; accepted: '),
         ([("since", "yesterday")], 'since="yesterday"; accepted: a time like'),
         ([("since", "2026-11-24T22:00:00")], "accepted: a time like"),
         ([("until", "2026-11-24T22:00:00+01:00")], "accepted: a time like"),

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
+from allocator.ledger.registered_capacity import needs_report, registered_gpus
 from allocator.model.allocation import ContainerGrants, Entry
 from allocator.model.gpu import Gpu
 from allocator.model.request import Mode, Stage
 from allocator.model.units import MiB
-from allocator.volcano.registered_capacity import needs_report, registered_gpus
 from tests.builders.gpunodes import entry, held, several
 from tests.builders.model import A100_40, T4, gpu, mig_grant, soft_grant
 

@@ -1,0 +1,34 @@
+"""What of a Node the families read, and whose GPUs it describes."""
+
+from collections.abc import Mapping
+
+from allocator.families.family import Family, InventoryFacts
+from allocator.families.registry import FAMILIES
+
+
+def inventory_facts(
+    name: str, annotations: Mapping[str, str], allocatable: Mapping[str, str]
+) -> InventoryFacts | None:
+    """Return what a family reads of a Node; ``None`` where no plugin of one has written there.
+
+    The first family whose annotation is there counts, so that a Node has one inventory.
+    """
+    family = _family_of(annotations)
+    if family is None or family.inventory is None:
+        return None
+    inventory = family.inventory
+    return InventoryFacts(
+        name=name,
+        family=family.name,
+        annotations={key: annotations[key] for key in inventory.annotations if key in annotations},
+        allocatable={key: allocatable[key] for key in inventory.resources if key in allocatable},
+    )
+
+
+def _family_of(annotations: Mapping[str, str]) -> Family | None:
+    for family in FAMILIES.values():
+        if family.inventory is not None and any(
+            key in annotations for key in family.inventory.annotations
+        ):
+            return family
+    return None
