@@ -4,12 +4,11 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Final
 
-from allocator.catalog.keys import GROUP_SIZE_KEY, POD_GROUP_KEYS
+from allocator.catalog.keys import GROUP_SIZE_KEY
 from allocator.cluster.pod_messages import pod_json
-from allocator.groups.members import GroupPod
-from allocator.model.untrusted import is_safe_name
+from allocator.groups.members import GroupPod, job_of
 from allocator.request.amounts import group_size
-from allocator.request.pod_fields import OwnedPod, WatchedPod, decode_owned, shared
+from allocator.request.pod_fields import WatchedPod, decode_owned, shared
 from kube.shared_informer import SharedInformer
 
 _NOBODY: Final[Mapping[str, GroupPod]] = {}
@@ -83,24 +82,17 @@ def group_pod(pod: WatchedPod, raw: bytes) -> GroupPod | None:
         owned = decode_owned(pod_json(raw))
     except ValueError:
         return None
-    return owned_group_pod(owned)
-
-
-def owned_group_pod(pod: OwnedPod) -> GroupPod | None:
-    """Return *pod* as a member of its job; ``None`` where it is of none."""
-    metadata = pod.metadata
+    metadata = owned.metadata
     annotations = metadata.annotations or {}
-    named = next(filter(is_safe_name, (annotations.get(key, "") for key in POD_GROUP_KEYS)), "")
-    owner = next((one.uid for one in metadata.owner_references or () if one.controller), "")
-    if not named and not owner:
+    job = job_of(metadata.namespace, annotations, metadata.owner_references)
+    if job is None:
         return None
-    kind = f"podgroup {named}" if named else f"owner {owner}"
     return GroupPod(
         uid=metadata.uid,
-        job=shared(f"{metadata.namespace}/{kind}"),
+        job=shared(job),
         name=metadata.name,
         size=group_size(annotations.get(GROUP_SIZE_KEY, "")),
-        node=shared(pod.spec.node_name),
+        node=shared(owned.spec.node_name),
         created=_time(metadata.creation_timestamp),
     )
 

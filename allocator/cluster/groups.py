@@ -33,9 +33,14 @@ class GroupService:
         self, index: Index, pod: SchedulingPod, names: Sequence[str]
     ) -> Mapping[str, FailureReason]:
         """Return which of *names* do not take *pod* because of groups, and why."""
-        if not isinstance(pod.claim, PodClaim) or not self._has_groups():
+        member = self.pods.pod(pod.uid) or pod.member
+        sized = member is not None and member.size > 0
+        if not isinstance(pod.claim, PodClaim) or not (sized or self.pods.has_groups()):
             return {}
-        return self._steering_on(index).failures(pod.uid, pod.claim.request, names)
+        if not self.node_groups.wanted:
+            return {}
+        request = pod.claim.request
+        return self._steering_on(index).failures(names, pod=member, uid=pod.uid, request=request)
 
     def steering(self, assumed_pods: AssumedPods) -> GroupSteering | None:
         """Return the cluster as watches have it; ``None`` where no supernodes are.
@@ -61,9 +66,6 @@ class GroupService:
             return ledger.node
 
         return self._steering(node_of, ledgers.entries.get, nominations)
-
-    def _has_groups(self) -> bool:
-        return self.node_groups.wanted and self.pods.has_groups()
 
     def _steering_on(self, index: Index) -> GroupSteering:
         def node_of(name: str) -> Node | None:

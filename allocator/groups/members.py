@@ -6,10 +6,13 @@ consecutive ones form a group, as MetaX's own job manager numbers them.
 """
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, Protocol
+
+from allocator.catalog.keys import POD_GROUP_KEYS
+from allocator.model.untrusted import is_safe_name
 
 # Of workers, replicas of a StatefulSet, and of an indexed Job, whose pods get five more letters. A
 # number of five digits may be letters drawn by chance.
@@ -29,6 +32,29 @@ class GroupPod:
     size: int = 0  # GPUs of a group as it names them itself; 0: it does not
     node: str = ""  # empty until it is bound
     created: datetime | None = None
+
+
+class JobOwner(Protocol):
+    """An owner reference."""
+
+    @property
+    def uid(self) -> str:
+        """Return the uid of the owner."""
+
+    @property
+    def controller(self) -> bool | None:
+        """Say whether it is the controller."""
+
+
+def job_of(
+    namespace: str, annotations: Mapping[str, str], owners: Iterable[JobOwner] | None
+) -> str | None:
+    """Return the job of a pod by its metadata; ``None`` where it is of none."""
+    named = next(filter(is_safe_name, (annotations.get(key, "") for key in POD_GROUP_KEYS)), "")
+    owner = next((one.uid for one in owners or () if one.controller), "")
+    if not named and not owner:
+        return None
+    return f"{namespace}/podgroup {named}" if named else f"{namespace}/owner {owner}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,10 +77,13 @@ class GroupSteering:
     why_unknown: str = ""  # why there is no tree, if so
 
     def failures(
-        self, uid: str, request: PodRequest, names: Sequence[str]
+        self, names: Sequence[str], *, pod: GroupPod | None, uid: str, request: PodRequest
     ) -> Mapping[str, FailureReason]:
-        """Return which of *names* a pod may not go to because of groups, and why."""
-        own = self._group(self.pods.pod(uid), request)
+        """Return which of *names* a pod may not go to because of groups, and why.
+
+        *pod* is the pod as a member of its job, ``None`` where it is of none.
+        """
+        own = self._group(pod, request)
         if own is None:
             return self._reserved_failures(uid, request, names)
         if self.why_unknown:

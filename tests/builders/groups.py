@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from allocator.cluster.group_pods import GroupPods
 from allocator.extender.pod import SchedulingPod
+from allocator.extender.reasons import FailureReason
 from allocator.groups.members import GroupPod
 from allocator.groups.tree import decode_tree
 from allocator.model.allocation import Entry
@@ -102,17 +103,21 @@ class SupernodeCluster:
             why_unknown=self.why_unknown,
         )
 
+    def _failures(self, uid: str, gpus: int) -> Mapping[str, FailureReason]:
+        pod = self.pods.pod(uid)
+        return self.steering().failures(self.names, pod=pod, uid=uid, request=whole(gpus))
+
     def open_nodes(self, uid: str, *, gpus: int = 8) -> list[str]:
         """Return the nodes that a scheduler may send pod *uid* to, as far as groups go."""
-        failures = self.steering().failures(uid, whole(gpus), self.names)
+        failures = self._failures(uid, gpus)
         return [name for name in self.names if name not in failures]
 
     def closed_nodes(self, uid: str, *, gpus: int = 8) -> list[str]:
         """Return the other nodes."""
-        return list(self.steering().failures(uid, whole(gpus), self.names))
+        return list(self._failures(uid, gpus))
 
     def reasons(self, uid: str, *, gpus: int = 8) -> Mapping[str, str]:
-        failures = self.steering().failures(uid, whole(gpus), self.names)
+        failures = self._failures(uid, gpus)
         return {name: reason.text for name, reason in failures.items()}
 
     def refusal(self, uid: str, node: str, *, gpus: int = 8) -> str:

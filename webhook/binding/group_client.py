@@ -13,7 +13,6 @@ from typing import Final, Protocol
 import msgspec
 
 from allocator.cluster.assumed_pods import AssumedPods
-from allocator.cluster.group_pods import owned_group_pod
 from allocator.cluster.inventory import GPU_NODES
 from allocator.cluster.objects import decode_gpu_node
 from allocator.groups.members import GroupPod
@@ -21,12 +20,12 @@ from allocator.ledger.commit import remove_entries
 from allocator.ledger.ledger import Ledger
 from allocator.model.decision import Reason
 from allocator.model.untrusted import quote
-from allocator.request.pod_fields import ControllerReference, OwnedMetadata, OwnedPod
 from allocator.scheduling.group_steering import GroupPicture, GroupSteering, LedgerIndex
 from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
 from kube.errors import ConflictError, InvalidError, NotFoundError
 from webhook.binding.decide import BindRequest, Denied, conflict
+from webhook.binding.scheduler_pod import member_of
 
 ATTEMPTS: Final = 6  # to see the other one withdraw
 PAUSE: Final = 0.1  # seconds between two of them
@@ -109,23 +108,7 @@ class GroupGuard:
     def _pod(self, bind: BindRequest) -> GroupPod | None:
         """Return the pod as a member of its job; from the pod itself where no watch told of it."""
         known = self.groups.pods.pod(bind.live.uid)
-        if known is not None:
-            return known
-        metadata = bind.live.pod.metadata
-        owners = metadata.owner_references or ()
-        return owned_group_pod(
-            OwnedPod(
-                OwnedMetadata(
-                    uid=bind.live.uid,
-                    namespace=bind.bound.namespace,
-                    name=bind.bound.pod,
-                    annotations=metadata.annotations,
-                    owner_references=tuple(
-                        ControllerReference(one.uid, one.controller) for one in owners
-                    ),
-                )
-            )
-        )
+        return known or member_of(bind.live.pod.metadata, namespace=bind.bound.namespace)
 
     async def _read_ledgers(self) -> LedgerIndex:
         raw = await self.calls.get(GPU_NODES, timeout=TIMEOUT)
