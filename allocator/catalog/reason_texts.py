@@ -118,6 +118,12 @@ REASON_TEXTS: Final[Mapping[Reason, ReasonText]] = MappingProxyType(
             'container "main": shares a GPU as fixed-share; the closest is shared as best-effort; '
             "wait until other pods end",
         ),
+        Reason.GROUP: ReasonText(
+            "the group of the pod has no room in one dragonfly or switchbox, or the room that is "
+            "free there is reserved for another group",
+            'node "n1": needs 32 GPUs for 4 pods of its group in one dragonfly or switchbox; the '
+            'most free and not reserved is 24, in switchbox "sb2"',
+        ),
         Reason.EPHEMERAL: ReasonText(
             "a debug container asks for a GPU",
             'ephemeral container "debug": an ephemeral container cannot ask for GPUs; '

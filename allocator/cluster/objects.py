@@ -52,8 +52,13 @@ class _NodeStatus(msgspec.Struct, frozen=True):
     allocatable: dict[str, str] | None = None
 
 
+class _NodeSpec(msgspec.Struct, frozen=True):
+    unschedulable: bool = False
+
+
 class _NodeObject(msgspec.Struct, frozen=True):
     metadata: _Metadata
+    spec: _NodeSpec | None = None
     status: _NodeStatus | None = None
 
 
@@ -105,6 +110,7 @@ class NodeObject:
     withdrawn: frozenset[str] = frozenset()  # extended resources of which it has 0 to give
     offered: frozenset[str] = frozenset()  # those of which it has more
     added: frozenset[str] = frozenset()  # those that our agent notes as its own
+    cordoned: bool = False
     facts: InventoryFacts | None = None  # None: no family reads its GPUs from the Node
     hami: HamiMarks = UNMARKED
 
@@ -186,6 +192,7 @@ def decode_node(raw: bytes, known: Callable[[str], NodeObject | None] = _unknown
         withdrawn=withdrawn_resources(allocatable),
         offered=offered,
         added=frozenset(filter(None, added.split(","))),
+        cordoned=node.spec is not None and node.spec.unschedulable,
         facts=None if AGENT_LABEL in labels else _facts(node, annotations, labels),
         hami=hami_marks(annotations, offered),
     )

@@ -13,7 +13,7 @@ from allocator.catalog.boards import model_named
 from allocator.catalog.injection import HOST_ROOT, MOST_DEVICES
 from allocator.catalog.reserved_paths import host_root_problem
 from allocator.catalog.vocabularies import CATALOGUE, HAMI, LARGEST_FACTOR, VOCABULARIES, VOLCANO
-from allocator.config.review_callers import client_ca_problem, source_problem
+from allocator.config.review_callers import client_ca_problem, source_problem, url_problem
 from allocator.model.gpu import GpuKind
 from allocator.model.problem import Loaded, Problem
 from allocator.model.request import FillPolicies, FillPolicy, Mode
@@ -209,6 +209,10 @@ class Settings(
     extender_bind: bool = False
     stale_after_seconds: Annotated[int, msgspec.Meta(ge=10, le=86400)] = 120
     gang_timeout_seconds: Annotated[int, msgspec.Meta(ge=10, le=86400)] = 300
+    # Where topo-master tells which nodes form a supernode; empty: nowhere.
+    node_group_url: Annotated[str, msgspec.Meta(max_length=2048)] = msgspec.field(
+        default="", name="nodeGroupURL"
+    )
     enforcement: Enforcement = Enforcement.REPORT
     audit: AuditSettings = AuditSettings()
     review_client_ca: Annotated[str, msgspec.Meta(max_length=64 * 1024)] = msgspec.field(
@@ -304,6 +308,7 @@ def _check(settings: Settings) -> None:
             f"give the path of a folder of its own, such as {HOST_ROOT}"
         )
     _check_review_callers(settings)
+    _check_supernodes(settings)
     for number, template in enumerate(settings.node_templates):
         place = f"settings.yaml: nodeTemplates[{number}]"
         known = model_named(template.model)
@@ -339,6 +344,16 @@ def _check_vocabularies(names: tuple[str, ...]) -> None:
         raise SettingsError(
             f"settings.yaml: vocabularies lacks {VOLCANO.name}, whose resources pods of all the "
             f"others get too; add {VOLCANO.name}"
+        )
+
+
+def _check_supernodes(settings: Settings) -> None:
+    """Raise :class:`SettingsError` for a tree of supernodes that nobody could read."""
+    url = settings.node_group_url
+    if problem := url and url_problem(url):
+        raise SettingsError(
+            f"settings.yaml: nodeGroupURL {quote(url)} is not accepted: {problem}; "
+            "give one such as http://topo-master.metax-operator:9001/node_group"
         )
 
 

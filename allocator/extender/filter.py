@@ -4,7 +4,7 @@ Nodes are judged by class, once for each, except the few whose answer is specifi
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress, filterfalse
 
@@ -35,6 +35,15 @@ from allocator.placement.candidates import exclusion
 from allocator.placement.choose import PlacementPolicy, in_mode
 from allocator.placement.fit import headroom, peak, takes
 
+GroupFailures = Callable[[Index, SchedulingPod, Sequence[str]], Mapping[str, FailureReason]]
+
+
+def no_group_failures(
+    _index: Index, _pod: SchedulingPod, _names: Sequence[str]
+) -> Mapping[str, FailureReason]:
+    """Return that no node is out of the question because of groups."""
+    return {}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterContext:
@@ -45,6 +54,8 @@ class FilterContext:
     closed_world: bool = True  # a node without inventory has no GPUs
     projection: Projection = field(default_factory=Projection)  # kept from question to question
     filters: ClassFilterCache = field(default_factory=ClassFilterCache)  # likewise
+    # Says of each of some nodes why it does not take the pod because of groups of pods, if so.
+    group_failures: GroupFailures = no_group_failures
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +88,8 @@ def filter_nodes(
     if request.one_numa:
         taking = filterfalse(failures.__contains__, names)
         failures |= _failures_by_numa(index, request, taking, uid=pod.uid)
+    for name, failure in context.group_failures(index, pod, names).items():
+        failures.setdefault(name, failure)
     fitting = list(filterfalse(failures.__contains__, names))
     return FilterResult(fitting, failures)
 

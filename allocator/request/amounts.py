@@ -1,5 +1,6 @@
 """Amounts: the value of one resource, or what is wrong with it."""
 
+import re
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
@@ -138,3 +139,13 @@ def _example(resource: ResourceName, meant: Fraction | None) -> int:
     if 1 <= guess <= resource.most and canonical(guess)[-1] in "0123456789k":
         return guess
     return max(1, _EXAMPLE_MEMORY // resource.vocabulary.memory_factor)
+
+
+LARGEST_GROUP: Final = 65_536  # GPUs
+_GROUP_SIZE: Final = re.compile(r"[1-9][0-9]{0,4}")
+
+
+def group_size(text: str) -> int:
+    """Return the GPUs of one group as an annotation names them; 0 where it names none."""
+    size = int(text) if _GROUP_SIZE.fullmatch(text) else 0
+    return size if size <= LARGEST_GROUP else 0

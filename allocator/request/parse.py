@@ -6,13 +6,14 @@ from typing import Final
 
 import msgspec
 
-from allocator.catalog.keys import LIBRARY_KEY, LIBRARY_OFF, MODE_KEY, PROFILE_KEY
+from allocator.catalog.keys import GROUP_SIZE_KEY, LIBRARY_KEY, LIBRARY_OFF, MODE_KEY, PROFILE_KEY
 from allocator.catalog.vocabularies import CATALOGUE, Vocabulary
 from allocator.model.decision import Finding, Findings, Reason, all_findings, findings_of
 from allocator.model.request import MOST_CONTAINERS, ContainerRequest, Mode, PodRequest
 from allocator.model.sharing import ShareClass, books_cores, share_class
 from allocator.model.units import NO_CORES
 from allocator.model.untrusted import quote
+from allocator.request.amounts import LARGEST_GROUP, group_size
 from allocator.request.containers import (
     MOST_FINDINGS,
     ContainerSpec,
@@ -90,15 +91,18 @@ def _pod(
     ):
         refused = [part.all for part in (named, policies, sharing) if isinstance(part, Findings)]
         return all_findings([*findings, *chain.from_iterable(refused)][:MOST_FINDINGS])
+    if len(asking) > MOST_CONTAINERS and not findings:
+        findings = (_too_many_containers(len(asking)),)
     if findings:
         return all_findings(findings[:MOST_FINDINGS])
-    if len(asking) > MOST_CONTAINERS:
-        return Findings(_too_many_containers(len(asking)))
     off = _several_gpus(named, asking) or _library_off(
         annotations, named, asking, vocabulary=vocabulary
     )
+    grouped = annotations.get(GROUP_SIZE_KEY)
     if isinstance(off, Finding):
         return Findings(off)
+    if grouped is not None and (flaw := _group_finding(grouped, asking)) is not None:
+        return Findings(flaw)
     return PodRequest(
         vocabulary=vocabulary.name,
         containers=sharing,
@@ -218,6 +222,28 @@ def _with_share(
 def _annotation_finding(key: str, what: str, remedy: str) -> Finding:
     field = f'metadata.annotations["{key}"]'
     return Finding(reason=Reason.MALFORMED, place="pod", field=field, what=what, remedy=remedy)
+
+
+def _group_finding(text: str, asking: Sequence[ContainerRequest]) -> Finding | None:
+    """Return what is wrong with the size of a group, whose pods ask alike.
+
+    Only what one container asks for has to divide it; several may share GPUs.
+    """
+    size, gpus = group_size(text), asking[0].count if len(asking) == 1 else 1
+    if size and size % gpus == 0:
+        return None
+    what = f"{GROUP_SIZE_KEY} {quote(text)} is not a number of GPUs from 1 to {LARGEST_GROUP}"
+    remedy = f'give the GPUs of all pods of one group, such as "{8 * gpus}", or remove it'
+    if size:
+        what = f"{GROUP_SIZE_KEY} {size} is not a multiple of the {gpus} GPUs of this pod"
+        remedy = f'give a multiple of {gpus}, such as "{gpus * max(1, round(size / gpus))}"'
+    return Finding(
+        reason=Reason.MALFORMED,
+        place="pod",
+        field=f"metadata.annotations[{GROUP_SIZE_KEY}]",
+        what=what,
+        remedy=remedy,
+    )
 
 
 def _too_many_containers(number: int) -> Finding:

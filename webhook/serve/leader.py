@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from allocator.cli.process import Start
+from allocator.cluster.groups import GroupService
 from allocator.cluster.hami_nodes import hami_locks, hami_register_inputs, ownership_warnings
 from allocator.cluster.inventory import Inventory
 from allocator.cluster.pods import Pods
@@ -46,6 +47,7 @@ class LeaderContext:
     pods: Pods
     binder: BindingHandler
     gangs: GangController
+    groups: GroupService
     context_of: Callable[[str], AdmissionContext]  # by namespace
     events: Recorder
     trail: AuditTrail

@@ -17,6 +17,7 @@ from allocator.cli.audit import AuditOptions, audit_delivery
 from allocator.cli.http_server import Listen, serve
 from allocator.cli.process import Start, background, freeze_when_settled, stop_event
 from allocator.cli.status_server import STATUS_LIMITS
+from allocator.cluster.groups import GroupService, group_service
 from allocator.cluster.inventory import Inventory
 from allocator.cluster.pods import Pods, pod_informer
 from allocator.controllers.gang import GangController
@@ -39,6 +40,7 @@ from kube.leases import Election, LeaseCandidate
 from kube.shared_informer import SharedInformer
 from kube.watch import WatchHealth, last_message_times
 from webhook.binding.binding_server import BindingHandler
+from webhook.binding.group_client import GroupGuard
 from webhook.binding.unbound_pods_informer import UnboundPods
 from webhook.caller.callers import KnownCallers
 from webhook.caller.hook_paths import HookPaths
@@ -133,12 +135,25 @@ async def run(options: WebhookOptions) -> None:
             lambda: not stop.is_set() and callers.paths.known and _ready(inventory, live, options),
         )
         watch = pod_informer()
-        watches = {**inventory.watches, "pods": watch.health}
+        groups = group_service(inventory, options.namespace, events.record)
+        groups.pods.follow(watch)
+        start(groups.node_groups.run(), "node groups")
+        watches = {
+            **inventory.watches,
+            "pods": watch.health,
+            "node_group": groups.node_groups.health,
+        }
         start(_gauges(metrics, inventory, live, watches=watches), "gauges")
         start(freeze_when_settled(lambda: inventory.synced and watch.health.synced), "memory")
         start(_note_known(inventory, watch), "known")
         leader = _leader_context(
-            client, inventory, watch=watch, events=events, trail=trail, metrics=metrics
+            client,
+            inventory,
+            watch=watch,
+            events=events,
+            trail=trail,
+            metrics=metrics,
+            groups=groups,
         )
         election = _election(options, client, LEDGER_LEASE)
         start_controllers(leader, election, start)
@@ -169,6 +184,7 @@ def _leader_context(  # noqa: PLR0913 -- the parts of one whole
     events: Recorder,
     trail: AuditTrail,
     metrics: WebhookMetrics,
+    groups: GroupService,
 ) -> LeaderContext:
     """Return what the controllers of the leader work with; *watch* tells them of pods."""
     pods = Pods()
@@ -178,12 +194,16 @@ def _leader_context(  # noqa: PLR0913 -- the parts of one whole
     )
     binder = _binding_handler(client, inventory, watch, metrics=metrics)
     binder.note_refusal = gangs.note_refusal
+    binder.groups = GroupGuard(
+        calls=client, groups=groups, assumed_pods=binder.assumed_pods, ledger_of=inventory.ledger
+    )
     return LeaderContext(
         client=client,
         inventory=inventory,
         pods=pods,
         binder=binder,
         gangs=gangs,
+        groups=groups,
         context_of=binder.context_of,
         events=events,
         trail=trail,

@@ -2,6 +2,7 @@
 
 import pytest
 
+from allocator.catalog.keys import GROUP_SIZE_KEY
 from allocator.model.decision import Reason
 from allocator.model.request import Mode, Stage
 from allocator.request.containers import MOST_FINDINGS
@@ -244,3 +245,37 @@ def test_our_own_slot_beside_gpushare_changes_nothing() -> None:
     assert before == after
     assert after.vocabulary == "gpushare"
     assert after.mode is Mode.MEMORY_ONLY
+
+
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [
+        ("", "is not a number of GPUs from 1 to 65536"),
+        ("0", "is not a number of GPUs"),
+        ("-64", "is not a number of GPUs"),
+        ("64.0", "is not a number of GPUs"),
+        ("6e1", "is not a number of GPUs"),
+        ("0x40", "is not a number of GPUs"),
+        ("64 ", "is not a number of GPUs"),
+        ("٦٤", "is not a number of GPUs"),
+        ("9" * 5000, "is not a number of GPUs"),
+        ("65537", "is not a number of GPUs"),
+        ("64\n", "is not a number of GPUs"),
+        ("\x1b[2J", "is not a number of GPUs"),
+        ("all", 'such as "64"'),
+        ("12", 'is not a multiple of the 8 GPUs of this pod; give a multiple of 8, such as "16"'),
+        ("1", 'such as "8"'),
+    ],
+)
+def test_a_size_of_a_group_that_no_group_has_is_refused(size: str, said: str) -> None:
+    """The sentence is short, safe to print, and names a size that would do."""
+    text = str(findings(box({NUMBER: "8"}), annotations={GROUP_SIZE_KEY: size})[0])
+    assert said in text
+    assert text.isprintable()
+    assert len(text) < 400
+
+
+def test_a_size_of_a_group_changes_nothing_else() -> None:
+    """The request is the same with it and without."""
+    asking = box({NUMBER: "8"})
+    assert request(asking, annotations={GROUP_SIZE_KEY: "64"}) == request(asking)
