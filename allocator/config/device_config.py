@@ -16,7 +16,7 @@ from allocator.catalog.vocabularies import (
     configure_vocabulary,
 )
 from allocator.config.document import DocumentError, DocumentTable, Notes, describe, read_document
-from allocator.config.settings import HamiSettings, MemoryUnit, Settings
+from allocator.config.settings import HamiSettings, MemoryUnit, NodeAgent, Settings
 from allocator.mig.geometry import Geometries, GeometryEntry, GeometryGroup, Item, defects
 from allocator.mig.profiles import shape_of
 from allocator.model.problem import Loaded, Rejected
@@ -318,7 +318,13 @@ def configured_vocabularies(settings: Settings, devices: DeviceConfig) -> tuple[
             VOLCANO, memory_factor=devices.memory_factor, names=names, slot=devices.count_name
         ),
         configure_vocabulary(GPUSHARE, memory_factor=unit, slot=devices.count_name),
-        _hami_vocabulary(settings.hami, slot=devices.count_name),
+        _hami_vocabulary(
+            settings.hami,
+            # HAMi's own plugin is called by its own resource.
+            slot=settings.hami.count_name
+            if settings.node_agent is NodeAgent.HAMI
+            else devices.count_name,
+        ),
         *(
             vocabulary
             if vocabulary.slot in vocabulary.resources  # another device plugin is called for it

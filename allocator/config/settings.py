@@ -296,7 +296,7 @@ def _check(settings: Settings) -> None:
             f'settings.yaml: defaultMode "{settings.default_mode}" cannot be the default; '
             "use hami-core or mig"
         )
-    _check_vocabularies(settings.vocabularies)
+    _check_vocabularies(settings.vocabularies, settings.node_agent)
     if settings.hami_register and settings.node_agent is not NodeAgent.OURS:
         raise SettingsError(
             f"settings.yaml: hamiRegister true goes with nodeAgent {NodeAgent.OURS} only, for "
@@ -327,11 +327,12 @@ def _check(settings: Settings) -> None:
             )
 
 
-def _check_vocabularies(names: tuple[str, ...]) -> None:
-    """Raise :class:`SettingsError` for unknown names, or without Volcano's.
+def _check_vocabularies(names: tuple[str, ...], agent: NodeAgent) -> None:
+    """Raise :class:`SettingsError` for unknown names, or without those that *agent* needs.
 
     Our device plugin registers a resource of Volcano's vocabulary, and admission writes it into
-    pods of every other.
+    pods of every other. HAMi's plugin registers one of HAMi's, and serves NVIDIA's GPUs by no
+    other.
     """
     accepted = ", ".join(KNOWN_VOCABULARIES)
     for number, name in enumerate(names):
@@ -340,7 +341,14 @@ def _check_vocabularies(names: tuple[str, ...]) -> None:
                 f"settings.yaml: vocabularies[{number}] {quote(name)} is not known; "
                 f"accepted: {accepted}"
             )
-    if VOLCANO.name not in names:
+    if agent is NodeAgent.HAMI:
+        others = [v.name for v in CATALOGUE if v.family == HAMI.family and v != HAMI]
+        if HAMI.name not in names or not set(names).isdisjoint(others):
+            raise SettingsError(
+                f"settings.yaml: nodeAgent {agent} serves the vocabulary {HAMI.name} in place of "
+                f"{' and '.join(others)}; set vocabularies: [{HAMI.name}]"
+            )
+    elif VOLCANO.name not in names:
         raise SettingsError(
             f"settings.yaml: vocabularies lacks {VOLCANO.name}, whose resources pods of all the "
             f"others get too; add {VOLCANO.name}"

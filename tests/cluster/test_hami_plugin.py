@@ -7,7 +7,6 @@ import pytest
 
 from allocator.catalog.hami_keys import (
     ALLOCATED_KEY,
-    COUNT_RESOURCE,
     LOCK_ANNOTATION,
     NODE_KEY,
     PHASE_KEY,
@@ -17,11 +16,10 @@ from allocator.catalog.hami_keys import (
 from allocator.hami.register import encode_hami_register, registered_device
 from manifests.generator.policies import PLUGINS
 from tests.builders.model import T4, nodes_of
-from tests.builders.pods import MEMORY, NUMBER, container, pod
-from tests.cluster.api import MERGE, ApiError, Json, wait_for
+from tests.cluster.api import ApiError, Json, wait_for
 from tests.cluster.binds import bind, denied, promised
+from tests.cluster.hami_site import annotation, calls_of, make, offer, serve_hami
 from tests.cluster.installation import PODS, Installation, installation
-from tests.cluster.site import Who
 from tests.harness.hami import HamiError, HamiPlugin
 
 NODE = "gpu-1"
@@ -30,8 +28,6 @@ REGISTER = encode_hami_register(
     registered_device(gpu, count=10, memory=int(gpu.memory), cores=100, healthy=True)
     for gpu in GPUS
 )
-# The account that HAMi's chart gives its plugin, so that our policies let it write.
-PLUGIN = {**Who(PLUGINS[1]).headers, "Content-Type": MERGE}
 
 
 @pytest.fixture(scope="module")
@@ -40,12 +36,10 @@ def site(
 ) -> Iterator[Installation]:
     """Yield an installation that leaves its nodes to HAMi's plugin."""
     with installation(programs, tmp_path_factory.mktemp("hami-plugin")) as found:
-        found.configure("nodeAgent: hami")
+        serve_hami(found, "nodeAgent: hami\nvocabularies: [hami]")
         annotations = {REGISTER_ANNOTATION: REGISTER}
         found.api.create("/api/v1/nodes", {"metadata": {"name": NODE, "annotations": annotations}})
-        offered = {"capacity": {COUNT_RESOURCE: "20"}, "allocatable": {COUNT_RESOURCE: "20"}}
-        found.api.patch(f"/api/v1/nodes/{NODE}/status", {"status": offered})
-        found.wait_for_models("T4")
+        offer(found, NODE, "20")
         wait_for(lambda: gpu_node(found).get("status", {}).get("inventory"))
         yield found
 
@@ -66,27 +60,17 @@ def team(site: Installation) -> Iterator[str]:
     wait_for(lambda: not locked(site), within=30)
 
 
-def make(site: Installation, team: str, name: str) -> Json:
-    asking = container("main", {NUMBER: 1, MEMORY: 6000})
-    written = pod(asking, container("side"), initContainers=[container("init")])
-    return site.stored(team, written | {"metadata": {**written["metadata"], "name": name}})
-
-
 def metadata(site: Installation, team: str, name: str) -> Json:
     found: Json = site.api.get(f"{PODS.format(team)}/{name}")["metadata"]
     return found
 
 
 def locked(site: Installation) -> str:
-    node = site.api.get(f"/api/v1/nodes/{NODE}")["metadata"]
-    return str(node.get("annotations", {}).get(LOCK_ANNOTATION, ""))
+    return annotation(site, NODE, LOCK_ANNOTATION)
 
 
 def plugin(site: Installation) -> HamiPlugin:
-    def call(method: str, path: str, body: Json | None) -> Json:
-        return site.api.request(method, path, body, headers=PLUGIN).body
-
-    return HamiPlugin(call, NODE)
+    return HamiPlugin(calls_of(site, PLUGINS[1]), NODE)
 
 
 def test_its_register_is_the_inventory(site: Installation) -> None:
@@ -183,13 +167,11 @@ def test_a_wrong_count_fails_as_it_does_with_hamis_scheduler(site: Installation,
 def test_a_plugin_that_is_gone_closes_its_node(site: Installation, team: str) -> None:
     """Its register stays behind, and takes no pods."""
     make(site, team, "p")
-    none = {"capacity": {COUNT_RESOURCE: "0"}, "allocatable": {COUNT_RESOURCE: "0"}}
-    site.api.patch(f"/api/v1/nodes/{NODE}/status", {"status": none})
+    offer(site, NODE, "0")
     wait_for(lambda: not gpu_node(site).get("status", {}).get("inventory"), within=20)
 
     status, _ = denied(site, team, "p", node=NODE)
     assert status in {403, 409}
 
-    offered = {"capacity": {COUNT_RESOURCE: "20"}, "allocatable": {COUNT_RESOURCE: "20"}}
-    site.api.patch(f"/api/v1/nodes/{NODE}/status", {"status": offered})
+    offer(site, NODE, "20")
     wait_for(lambda: gpu_node(site).get("status", {}).get("inventory"), within=20)

@@ -9,7 +9,6 @@ import pytest
 
 from allocator.catalog.hami_keys import (
     ALLOCATED_KEY,
-    COUNT_RESOURCE,
     HANDSHAKE_ANNOTATION,
     LOCK_ANNOTATION,
     PHASE_KEY,
@@ -18,18 +17,14 @@ from allocator.catalog.hami_keys import (
 )
 from manifests.generator.policies import SCHEDULERS
 from tests.builders.model import T4, nodes_of
-from tests.builders.pods import MEMORY, NUMBER, container, pod
-from tests.cluster.api import MERGE, ApiError, Json, wait_for
+from tests.cluster.api import ApiError, wait_for
 from tests.cluster.binds import bind, promised, write
+from tests.cluster.hami_site import annotation, calls_of, make, offer, serve_hami
 from tests.cluster.installation import PODS, Installation, installation
-from tests.cluster.site import Who
 from tests.harness.hami import HamiError, HamiScheduler
 
 NODE = "gpu-1"
 OTHER = "GPU-gpu-1-1"
-# The account that HAMi's chart gives its scheduler, so that our policies let it write.
-SCHEDULER = {**Who(SCHEDULERS[1]).headers, "Content-Type": MERGE}
-POSTING = Who(SCHEDULERS[1]).headers
 
 
 @pytest.fixture(scope="module")
@@ -38,11 +33,11 @@ def site(
 ) -> Iterator[Installation]:
     """Yield an installation that registers its node with HAMi's scheduler."""
     with installation(programs, tmp_path_factory.mktemp("hami-scheduler")) as found:
-        found.configure("hamiRegister: true")
+        serve_hami(found, "hamiRegister: true\nvocabularies: [volcano, hami]")
         found.add_node(nodes_of(2, T4, name=NODE))
-        offer(found, "20")
+        offer(found, NODE, "20")
         found.wait_for_models("T4")
-        wait_for(lambda: annotation(found, REGISTER_ANNOTATION))
+        wait_for(lambda: annotation(found, NODE, REGISTER_ANNOTATION))
         yield found
 
 
@@ -55,22 +50,6 @@ def team(site: Installation) -> Iterator[str]:
     write(site, NODE, {"spec": {"entries": []}})
 
 
-def offer(site: Installation, amount: str) -> None:
-    """Do what our agent does for HAMi's vocabulary: have kubelet offer its resource."""
-    offered = {"capacity": {COUNT_RESOURCE: amount}, "allocatable": {COUNT_RESOURCE: amount}}
-    site.api.patch(f"/api/v1/nodes/{NODE}/status", {"status": offered})
-
-
-def annotation(site: Installation, key: str) -> str:
-    node = site.api.get(f"/api/v1/nodes/{NODE}")["metadata"]
-    return str(node.get("annotations", {}).get(key, ""))
-
-
-def make(site: Installation, team: str, name: str, *, memory: int = 6000) -> Json:
-    written = pod(container("main", {NUMBER: 1, MEMORY: memory}))
-    return site.stored(team, written | {"metadata": {**written["metadata"], "name": name}})
-
-
 def annotations(site: Installation, team: str, name: str) -> Mapping[str, str]:
     found: Mapping[str, str] = site.api.get(f"{PODS.format(team)}/{name}")["metadata"][
         "annotations"
@@ -79,11 +58,7 @@ def annotations(site: Installation, team: str, name: str) -> Mapping[str, str]:
 
 
 def scheduler(site: Installation) -> HamiScheduler:
-    def call(method: str, path: str, body: Json | None) -> Json:
-        headers = POSTING if method == "POST" else SCHEDULER
-        return site.api.request(method, path, body, headers=headers).body
-
-    return HamiScheduler(call, now=lambda: datetime.now(UTC))
+    return HamiScheduler(calls_of(site, SCHEDULERS[1]), now=lambda: datetime.now(UTC))
 
 
 def test_it_finds_the_gpus_and_asks(site: Installation) -> None:
@@ -96,7 +71,7 @@ def test_it_finds_the_gpus_and_asks(site: Installation) -> None:
         ("GPU-gpu-1-0", 15360, 10, True),
         (OTHER, 15360, 10, True),
     ]
-    assert annotation(site, HANDSHAKE_ANNOTATION).startswith("Requesting_")
+    assert annotation(site, NODE, HANDSHAKE_ANNOTATION).startswith("Requesting_")
 
 
 def test_what_it_picks_is_committed(site: Installation, team: str) -> None:
@@ -106,16 +81,16 @@ def test_what_it_picks_is_committed(site: Installation, team: str) -> None:
     found.look()
     found.devices[NODE].reverse()  # not what we would choose
 
-    node = found.filter(stored, [(1, 6000, 0)])
+    node = found.filter(stored, [(0, 0, 0), (1, 6000, 0), (0, 0, 0)])
     found.bind(stored, node)
 
     (entry,) = [e for e in promised(site, NODE) if e.namespace == team]
     assert [g.gpu for held in entry.containers for g in held.grants] == [OTHER]
     written = annotations(site, team, "p")
     assert written[PHASE_KEY] == "success"
-    assert written[TO_ALLOCATE_KEY] == ";"
-    assert written[ALLOCATED_KEY] == f"{OTHER},NVIDIA,6000,0:;"
-    wait_for(lambda: not annotation(site, LOCK_ANNOTATION))
+    assert written[TO_ALLOCATE_KEY] == ";;;"
+    assert written[ALLOCATED_KEY] == f";{OTHER},NVIDIA,6000,0:;;"
+    wait_for(lambda: not annotation(site, NODE, LOCK_ANNOTATION))
 
 
 def test_it_counts_pods_that_others_scheduled(site: Installation, team: str) -> None:
@@ -129,11 +104,11 @@ def test_it_counts_pods_that_others_scheduled(site: Installation, team: str) -> 
 
     assert all(device["devmem"] == 15360 for device in json.loads(register(site)))
     with pytest.raises(HamiError, match="no available node"):
-        found.filter(late, [(1, 7000, 0)])
+        found.filter(late, [(0, 0, 0), (1, 7000, 0), (0, 0, 0)])
 
 
 def register(site: Installation) -> str:
-    return annotation(site, REGISTER_ANNOTATION)
+    return annotation(site, NODE, REGISTER_ANNOTATION)
 
 
 def test_what_it_picks_twice_is_given_once(site: Installation, team: str) -> None:
@@ -141,13 +116,13 @@ def test_what_it_picks_twice_is_given_once(site: Installation, team: str) -> Non
     pods = [make(site, team, name, memory=9000) for name in ("p", "q")]
     found = scheduler(site)
     found.look()
-    text = f"{OTHER},NVIDIA,9000,0:;"
+    text = f";{OTHER},NVIDIA,9000,0:;;"
     for stored in pods:
         name = stored["metadata"]["name"]
         keys = {"hami.io/vgpu-node": NODE, ALLOCATED_KEY: text, TO_ALLOCATE_KEY: text}
         found.call("PATCH", f"{PODS.format(team)}/{name}", {"metadata": {"annotations": keys}})
         found.bind(stored, NODE)
-        wait_for(lambda: not annotation(site, LOCK_ANNOTATION))
+        wait_for(lambda: not annotation(site, NODE, LOCK_ANNOTATION))
 
     lists = {annotations(site, team, name)[ALLOCATED_KEY] for name in ("p", "q")}
     assert lists == {text, text.replace(OTHER, "GPU-gpu-1-0")}
@@ -155,13 +130,13 @@ def test_what_it_picks_twice_is_given_once(site: Installation, team: str) -> Non
 
 def test_a_node_that_offers_nothing_is_not_registered(site: Installation) -> None:
     """Else HAMi's scheduler would drop it and take it back, again and again."""
-    offer(site, "0")
+    offer(site, NODE, "0")
     wait_for(lambda: not register(site))
     found = scheduler(site)
     found.look()
     assert found.devices == {}
 
-    offer(site, "20")
+    offer(site, NODE, "20")
     wait_for(lambda: register(site))
 
 

@@ -16,7 +16,7 @@ from tests.fakes.api_server import ApiServer
 from tests.integration.allocator.cluster.test_inventory import GPU_NODE, SYSTEM, config, play, until
 
 REGISTER = '[{"id":"GPU-h","count":10,"devmem":15360,"type":"NVIDIA-Tesla T4","health":true}]'
-HAMI = "nodeAgent: hami"
+HAMI = "nodeAgent: hami\nvocabularies: [hami]"
 LOCK = "2026-11-25T03:00:00Z,team-a,p"
 
 
