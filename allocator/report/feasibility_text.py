@@ -69,6 +69,8 @@ def _wishes(request: PodRequest) -> Iterator[str]:
     ):
         if items:
             yield f"{word} {' or '.join(map(escaped, items))}"
+    if request.one_numa:
+        yield "the GPUs of a container on one NUMA node"
 
 
 def mode_lines(choice: ModeChoice) -> Iterator[Line]:

@@ -22,6 +22,7 @@ from agent.node.capacity import (
 from agent.node.pods import NodePod, parse_pod
 from allocator.catalog.vocabularies import (
     GPUSHARE,
+    HAMI,
     SLOT,
     VOCABULARIES,
     VOLCANO,
@@ -189,6 +190,20 @@ def test_a_gpu_in_software_gives_what_it_has() -> None:
         "aliyun.com/gpu-core.percentage": 200,
         "aliyun.com/gpu-count": 2,
     }
+
+
+def test_hamis_resources_are_offered_where_they_are_served() -> None:
+    """As many numbers and priorities as containers can share the GPUs, cut ones too."""
+    gpus = [gpu(T4, index=0), gpu(A100_40, index=1, mode=Mode.MIG)]
+
+    assert capacity(gpus, [HAMI]) == {
+        "nvidia.com/gpu": 20,
+        "nvidia.com/gpumem": 15360 + 40192,
+        "nvidia.com/gpucores": 200,
+        "nvidia.com/gpumem-percentage": 200,
+        "nvidia.com/priority": 20,
+    }
+    assert writable_names([VOLCANO, HAMI]) >= set(HAMI.resources)
 
 
 def test_a_vocabulary_without_mig_counts_no_gpu_that_is_cut() -> None:
