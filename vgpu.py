@@ -23,6 +23,7 @@ PROGRAMS: Final[Mapping[str, str]] = MappingProxyType(
         "plan": _CONTROL_PLANE,
         "records": "console.serve.records_cli",
         "relay": "agent.relay.relay_cli",
+        "vocabularies": "allocator.cli.vocabularies_cli",
         "webhook": _CONTROL_PLANE,
     }
 )

@@ -8,7 +8,7 @@ from allocator.mig.profiles import ProfileCapacity, profiles_of
 from allocator.model.allocation import Entry
 from allocator.model.board import Board
 from allocator.model.gpu import Gpu
-from allocator.model.request import Mode
+from allocator.model.request import Mode, Priority
 from allocator.model.units import WHOLE_GPU
 from allocator.placement.fit import hardware
 from allocator.request.quantity import parse
@@ -75,14 +75,18 @@ def _amounts(
     def percent(gpu: Gpu) -> int:
         return _gpu_total(gpu, _percent(gpu), lambda profile: profile.percent)
 
-    def count(_: Gpu) -> int:
-        return 1
+    def count(gpu: Gpu) -> int:
+        return 1 if vocabulary.whole else gpu.slots
+
+    def priority(gpu: Gpu) -> int:
+        return gpu.slots * max(Priority)
 
     rows = (
         (vocabulary.memory, memory),
         (vocabulary.cores, cores),
         (vocabulary.percent, percent),
         (None if vocabulary.count == vocabulary.slot else vocabulary.count, count),
+        (vocabulary.priority, priority),
     )
     return [(name, amount) for name, amount in rows if name is not None]
 

@@ -30,6 +30,8 @@ HIGH_ALLOWED: Final = "allow"
 # On a namespace: which mode wins where several can serve, and the weakest mode that is admitted.
 PREFER_KEY: Final = f"{OWN}prefer"
 MIN_ISOLATION_KEY: Final = f"{OWN}min-isolation"
+# Label by which a pod leaves HAMi's webhook out. Nobody leaves ours out.
+HAMI_WEBHOOK_LABEL: Final = "hami.io/webhook"
 # What a person may write on a pod under our prefix.
 USER_KEYS: Final = frozenset(
     {

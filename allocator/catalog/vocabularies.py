@@ -7,8 +7,10 @@ from typing import Final
 from allocator.model.request import Mode, ShareVariables, Vocabulary
 
 __all__ = [
+    "CATALOGUE",
     "FOREIGN",
     "GPUSHARE",
+    "HAMI",
     "LARGEST_FACTOR",
     "OTHER_PLUGINS",
     "OTHER_WORDS",
@@ -77,7 +79,28 @@ GPUSHARE: Final = Vocabulary(
     ),
     slot=SLOT,
 )
+# HAMi's. On a cluster with NVIDIA's device plugin the first name is that plugin's, so this
+# vocabulary is served only where the setting ``vocabularies`` names it.
+HAMI: Final = Vocabulary(
+    name="hami",
+    count="nvidia.com/gpu",
+    memory="nvidia.com/gpumem",
+    percent="nvidia.com/gpumem-percentage",
+    cores="nvidia.com/gpucores",
+    priority="nvidia.com/priority",
+    exclusive=True,
+    modes_key="nvidia.com/vgpu-mode",
+    numa_key="nvidia.com/numa-bind",
+    use_models="nvidia.com/use-gputype",
+    not_models="nvidia.com/nouse-gputype",
+    use_uuids="nvidia.com/use-gpuuuid",
+    not_uuids="nvidia.com/nouse-gpuuuid",
+    prefixes=("nvidia.com/gpumem", "nvidia.com/gpucore"),
+    slot=SLOT,
+)
+# Served unless the setting ``vocabularies`` says which are.
 VOCABULARIES: Final = (VOLCANO, GPUSHARE)
+CATALOGUE: Final = (*VOCABULARIES, HAMI)
 # Words of plugins whose pods may run on a node that we take over, or run past us. No request is
 # read in them; what is in use is charged by them.
 OTHER_WORDS: Final = (
@@ -136,6 +159,7 @@ def configure_vocabulary(
         memory=own.get(vocabulary.memory or "", vocabulary.memory),
         percent=own.get(vocabulary.percent or "", vocabulary.percent),
         cores=own.get(vocabulary.cores or "", vocabulary.cores),
+        priority=own.get(vocabulary.priority or "", vocabulary.priority),
         memory_factor=factor,
         slot=slot,
     )

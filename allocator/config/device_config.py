@@ -3,19 +3,20 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, TypeVar
 
 from allocator.catalog.vocabularies import (
+    CATALOGUE,
     GPUSHARE,
-    VOCABULARIES,
+    HAMI,
     VOLCANO,
     Vocabulary,
     configure_vocabulary,
 )
 from allocator.config.document import DocumentError, DocumentTable, Notes, describe, read_document
-from allocator.config.settings import MemoryUnit, Settings
+from allocator.config.settings import HamiSettings, MemoryUnit, Settings
 from allocator.mig.geometry import Geometries, GeometryEntry, GeometryGroup, Item, defects
 from allocator.mig.profiles import shape_of
 from allocator.model.problem import Loaded, Rejected
@@ -283,6 +284,26 @@ def _excluded_devices(table: DocumentTable) -> tuple[frozenset[str], frozenset[i
     return frozenset(filters.texts("uuid")), frozenset(filters.integers("index", high=1023))
 
 
+def _hami_vocabulary(hami: HamiSettings, *, slot: str) -> Vocabulary:
+    names = {
+        HAMI.count or "": hami.count_name,
+        HAMI.memory or "": hami.memory_name,
+        HAMI.percent or "": hami.percent_name,
+        HAMI.cores or "": hami.cores_name,
+        HAMI.priority or "": hami.priority_name,
+    }
+    configured = configure_vocabulary(
+        HAMI, memory_factor=hami.memory_factor, names=names, slot=slot
+    )
+    changed = replace(
+        configured,
+        default_count=hami.default_gpus,
+        default_memory=hami.default_memory,
+        default_cores=hami.default_cores,
+    )
+    return HAMI if changed == HAMI else changed
+
+
 def configured_vocabularies(settings: Settings, devices: DeviceConfig) -> tuple[Vocabulary, ...]:
     """Return the vocabularies that are served, with the names and units of this configuration."""
     names = {
@@ -297,10 +318,11 @@ def configured_vocabularies(settings: Settings, devices: DeviceConfig) -> tuple[
             VOLCANO, memory_factor=devices.memory_factor, names=names, slot=devices.count_name
         ),
         configure_vocabulary(GPUSHARE, memory_factor=unit, slot=devices.count_name),
+        _hami_vocabulary(settings.hami, slot=devices.count_name),
         *(
             configure_vocabulary(vocabulary, slot=devices.count_name)
-            for vocabulary in VOCABULARIES
-            if vocabulary not in (VOLCANO, GPUSHARE)
+            for vocabulary in CATALOGUE
+            if vocabulary not in (VOLCANO, GPUSHARE, HAMI)
         ),
     )
     return tuple(v for v in configured if v.name in settings.vocabularies)

@@ -10,9 +10,9 @@ import msgspec
 import yaml
 
 from allocator.catalog.boards import model_named
-from allocator.catalog.injection import HOST_ROOT
+from allocator.catalog.injection import HOST_ROOT, MOST_DEVICES
 from allocator.catalog.reserved_paths import host_root_problem
-from allocator.catalog.vocabularies import VOCABULARIES, VOLCANO
+from allocator.catalog.vocabularies import CATALOGUE, HAMI, LARGEST_FACTOR, VOCABULARIES, VOLCANO
 from allocator.config.review_callers import client_ca_problem, source_problem
 from allocator.model.gpu import GpuKind
 from allocator.model.problem import Loaded, Problem
@@ -20,7 +20,8 @@ from allocator.model.request import FillPolicies, FillPolicy, Mode
 from allocator.model.units import MiB
 from allocator.model.untrusted import quote
 
-KNOWN_VOCABULARIES: Final = tuple(vocabulary.name for vocabulary in VOCABULARIES)
+KNOWN_VOCABULARIES: Final = tuple(vocabulary.name for vocabulary in CATALOGUE)
+DEFAULT_VOCABULARIES: Final = tuple(vocabulary.name for vocabulary in VOCABULARIES)
 LARGEST: Final = 512 * 1024  # bytes; a ConfigMap holds at most 1 MiB of everything
 # Settings that earlier releases had, with what does their work now. They are ignored, so that an
 # upgrade with an older settings.yaml keeps everything else in it.
@@ -106,6 +107,38 @@ class MemoryUnit(StrEnum):
     MIB = "MiB"
 
 
+_ResourceName = Annotated[
+    str,
+    msgspec.Meta(max_length=317, pattern=r"^[a-z0-9.-]{1,253}/[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z"),
+]
+
+
+class HamiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Keys of the section ``nvidia`` of HAMi's device-config, under HAMi's names and defaults."""
+
+    count_name: _ResourceName = msgspec.field(default=HAMI.count or "", name="resourceCountName")
+    memory_name: _ResourceName = msgspec.field(default=HAMI.memory or "", name="resourceMemoryName")
+    percent_name: _ResourceName = msgspec.field(
+        default=HAMI.percent or "", name="resourceMemoryPercentageName"
+    )
+    cores_name: _ResourceName = msgspec.field(default=HAMI.cores or "", name="resourceCoreName")
+    priority_name: _ResourceName = msgspec.field(
+        default=HAMI.priority or "", name="resourcePriorityName"
+    )
+    memory_factor: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_FACTOR)] = msgspec.field(
+        default=1, name="memoryFactor"
+    )
+    default_memory: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] = msgspec.field(
+        default=0, name="defaultMemory"
+    )
+    default_cores: Annotated[int, msgspec.Meta(ge=0, le=100)] = msgspec.field(
+        default=0, name="defaultCores"
+    )
+    default_gpus: Annotated[int, msgspec.Meta(ge=1, le=MOST_DEVICES)] = msgspec.field(
+        default=1, name="defaultGPUNum"
+    )
+
+
 class NodeTemplate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A kind of node that may be added later, for example by an autoscaler."""
 
@@ -147,7 +180,7 @@ class Settings(
 
     fleet: FleetScope = FleetScope.OPEN
     node_templates: Annotated[tuple[NodeTemplate, ...], msgspec.Meta(max_length=64)] = ()
-    vocabularies: Annotated[tuple[Name, ...], msgspec.Meta(max_length=64)] = KNOWN_VOCABULARIES
+    vocabularies: Annotated[tuple[Name, ...], msgspec.Meta(max_length=64)] = DEFAULT_VOCABULARIES
     node_agent: NodeAgent = NodeAgent.OURS
     injection: Injection = Injection.AUTO
     host_root: Annotated[str, msgspec.Meta(max_length=200)] = HOST_ROOT
@@ -164,6 +197,7 @@ class Settings(
     plugin_metrics: bool = True
     privileged: Tolerance = Tolerance.REFUSE
     gpushare_memory_unit: MemoryUnit = MemoryUnit.GIB
+    hami: HamiSettings = HamiSettings()
     scheduler_name: SchedulerName = SchedulerName.KEEP
     extender_bind: bool = False
     stale_after_seconds: Annotated[int, msgspec.Meta(ge=10, le=86400)] = 120

@@ -63,6 +63,9 @@ def _out_of_range(resource: ResourceName, value: int) -> PartialFinding:
         case ResourceRole.CORES:
             what = f"{number} is more than one whole GPU"
             reason = Reason.CORES_SHORT
+        case ResourceRole.PRIORITY:
+            what = f"{number} is neither 0, which is high, nor 1"
+            reason = Reason.MALFORMED
         case ResourceRole.PERCENT:
             what = f"{number} is outside 1 to {resource.most}"
             reason = Reason.MALFORMED
@@ -84,6 +87,8 @@ def _malformed_finding(resource: ResourceName, text: str, meant: Fraction | None
             remedy = "give a whole number, e.g. 1"
         case ResourceRole.MEMORY:
             remedy = f"give {resource.vocabulary.unit}, e.g. {_example(resource, meant)}"
+        case ResourceRole.PRIORITY:
+            remedy = "give 0 for high or 1 for low"
         case ResourceRole.PERCENT | ResourceRole.CORES:
             remedy = "give a whole number from 1 to 100, e.g. 50"
         case _:

@@ -33,6 +33,8 @@ def read_keys(vocabulary: Vocabulary) -> frozenset[str]:
         vocabulary.not_models,
         vocabulary.use_uuids,
         vocabulary.not_uuids,
+        vocabulary.modes_key,
+        vocabulary.numa_key,
     )
     own = USER_KEYS - {MODE_KEY, ISOLATE_KEY}
     return own | _OTHERS | {key for key in (*filters, *mode_keys(vocabulary)) if key is not None}

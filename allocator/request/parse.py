@@ -3,9 +3,11 @@
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
-from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
+from allocator.catalog.keys import LIBRARY_KEY, LIBRARY_OFF, PROFILE_KEY
+from allocator.catalog.vocabularies import CATALOGUE, Vocabulary
 from allocator.model.decision import Finding, Findings, Reason, all_findings, findings_of
 from allocator.model.request import MOST_CONTAINERS, ContainerRequest, Mode, PodRequest
+from allocator.model.untrusted import quote
 from allocator.request.containers import (
     MOST_FINDINGS,
     ContainerSpec,
@@ -15,9 +17,10 @@ from allocator.request.containers import (
 )
 from allocator.request.fast_path import parse_common
 from allocator.request.pod_annotations import (
+    AnnotationRequest,
+    annotation_finding,
     annotation_request,
     fill_policies,
-    library_off,
     several_gpus,
 )
 from allocator.request.resource_names import ResourceName, resource_names
@@ -80,7 +83,7 @@ def _pod(
         return all_findings(findings[:MOST_FINDINGS])
     if len(asking) > MOST_CONTAINERS:
         return Findings(_too_many_containers(len(asking)))
-    off = several_gpus(named, asking) or library_off(
+    off = several_gpus(named, asking) or _library_off(
         annotations, named, asking, vocabulary=vocabulary
     )
     if isinstance(off, Finding):
@@ -93,10 +96,51 @@ def _pod(
         filters=named.filters,
         fill_policies=policies,
         priority=named.priority,
-        configured=None if vocabulary in VOCABULARIES else vocabulary,
+        configured=None if vocabulary in CATALOGUE else vocabulary,
         mode_key=named.mode_key,
         library_off=off,
         family=vocabulary.family,
+        one_numa=named.one_numa,
+    )
+
+
+def _library_off(
+    annotations: Mapping[str, str],
+    named: AnnotationRequest,
+    asking: Sequence[ContainerRequest],
+    *,
+    vocabulary: Vocabulary,
+) -> bool | Finding:
+    """Say whether the library is off in a pod that names *named*, or what is wrong with that.
+
+    A mode that the vocabulary brings, rather than a person names, gives way.
+    """
+    text = annotations.get(LIBRARY_KEY)
+    if text is None:
+        return False
+    if text != LIBRARY_OFF:
+        what = f"{LIBRARY_KEY} {quote(text)} is not {LIBRARY_OFF}"
+        return annotation_finding(LIBRARY_KEY, what, f'set it to "{LIBRARY_OFF}", or remove it')
+    mode, key = named.mode, PROFILE_KEY if named.profile is not None else named.mode_key
+    if mode is not None and mode is not Mode.HAMI_CORE and mode is not vocabulary.mode:
+        what = f"{LIBRARY_KEY} {LIBRARY_OFF} needs mode hami-core, but the mode is {mode}"
+        remedy = f"remove {LIBRARY_KEY}, or remove {key}"
+        return annotation_finding(LIBRARY_KEY, what, remedy, reason=Reason.CONFLICTING)
+    if not any(container.whole for container in asking):
+        what = f"{LIBRARY_KEY} {LIBRARY_OFF} needs a container that gets whole GPUs, and none does"
+        return annotation_finding(
+            LIBRARY_KEY, what, _whole_remedy(vocabulary), reason=Reason.CONFLICTING
+        )
+    return True
+
+
+def _whole_remedy(vocabulary: Vocabulary) -> str:
+    """Return how a container asks for a whole GPU in the resources of *vocabulary*."""
+    if vocabulary.whole:
+        return f"ask for {vocabulary.count} alone, or remove {LIBRARY_KEY}"
+    return (
+        f"ask for all memory (remove {vocabulary.memory}) and {vocabulary.cores}: 100, "
+        f"or remove {LIBRARY_KEY}"
     )
 
 

@@ -22,7 +22,7 @@ Wish = PodRequest
 
 NODES: Final = (
     node("n0", gpu(A30, mode=Mode.MIG)),
-    node("n1", gpu(T4), replace(gpu(T4, index=1), slots=2)),
+    node("n1", gpu(T4), replace(gpu(T4, index=1), slots=2), gpu(T4, index=2, mode=Mode.MPS)),
 )
 AROUND: Final = AdmissionContext(settings=DEFAULTS, snapshot=snapshot(*NODES))
 WEAK: Final = frozenset({"p0", "p1", "p2"})
@@ -42,6 +42,9 @@ WISHES: Final[tuple[Wish, ...]] = (
     pod(ask(1000, cores=100)),
     pod(ask(6000, count=2)),
     pod(ask(1000, cores=60), ask(1000, name="second")),
+    pod(ask(6000), mode=Mode.MPS),
+    pod(ask(1000, cores=60), mode=Mode.MPS),
+    pod(ask(12000), mode=Mode.MPS),
 )
 
 

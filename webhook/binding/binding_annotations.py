@@ -95,7 +95,15 @@ def _reserved_keys(binding: Binding, vocabularies: Iterable[Vocabulary]) -> tupl
     read = {
         key
         for v in vocabularies
-        for key in (v.mode_key, v.use_models, v.not_models, v.use_uuids, v.not_uuids)
+        for key in (
+            v.mode_key,
+            v.modes_key,
+            v.numa_key,
+            v.use_models,
+            v.not_models,
+            v.use_uuids,
+            v.not_uuids,
+        )
     }
     return tuple(
         key

@@ -46,7 +46,7 @@ def test_what_is_said_is_taken() -> None:
         pytest.param("nodeTemplates: [{model: Tesla T4, gpus: 0}]", ["gpus"], id="no-gpus"),
         pytest.param("vocabularies: []", ["lacks volcano", "add volcano"], id="none-served"),
         pytest.param("vocabularies: [gpushare]", ["lacks volcano"], id="no-slots"),
-        pytest.param("vocabularies: [volcano, hami]", ["[1]", "hami", "gpushare"], id="unknown"),
+        pytest.param("vocabularies: [volcano, koordinator]", ["[1]", "koordinator"], id="unknown"),
         pytest.param("vocabularies: [Volcano]", ["Volcano", "volcano, gpushare"], id="capital"),
         pytest.param("vocabularies: ['volcano ']", ["volcano "], id="blank-at-the-end"),
         pytest.param("vocabularies: volcano", ["vocabularies"], id="vocabularies-no-list"),
