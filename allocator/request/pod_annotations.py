@@ -149,10 +149,11 @@ def _within(
 
 def _unknown_mode(key: str, text: str, vocabulary: Vocabulary) -> Finding:
     *others, last = vocabulary.named_modes
+    known = f"{', '.join(others)} or {last}" if others else str(last)
     return annotation_finding(
         key,
         f"mode {quote(text)} is not known",
-        f"use {', '.join(others)} or {last}, or remove {key}",
+        f"use {known}, or remove {key}",
         reason=Reason.MODE_UNAVAILABLE,
     )
 

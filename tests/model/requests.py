@@ -25,7 +25,7 @@ Wish = PodRequest
 
 NODES: Final = (
     node("n0", gpu(A30, mode=Mode.MIG)),
-    node("n1", gpu(T4), replace(gpu(T4, index=1), slots=2)),
+    node("n1", gpu(T4), replace(gpu(T4, index=1), slots=2), gpu(T4, index=2, mode=Mode.MPS)),
 )
 AROUND: Final = AdmissionContext(settings=DEFAULTS, snapshot=snapshot(*NODES))
 WEAK: Final = frozenset({"p0", "p1", "p2"})
@@ -57,6 +57,9 @@ WISHES: Final[tuple[Wish, ...]] = (
     gpushare(ask(1024)),
     gpushare(ask(cores=100)),
     gpushare(ask(cores=100, count=2)),
+    pod(ask(6000), mode=Mode.MPS),
+    pod(ask(1000, cores=60), mode=Mode.MPS),
+    pod(ask(12000), mode=Mode.MPS),
 )
 
 
