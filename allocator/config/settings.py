@@ -1,23 +1,19 @@
 """Settings: the key ``settings.yaml`` of our ConfigMap, its defaults and its validation."""
 
-from collections.abc import Mapping
 from enum import StrEnum
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Annotated, Final
 
 import msgspec
 import yaml
 
-from allocator.catalog.boards import model_named
 from allocator.catalog.injection import HOST_ROOT, MOST_DEVICES
 from allocator.catalog.reserved_paths import host_root_problem
 from allocator.catalog.vocabularies import CATALOGUE, HAMI, LARGEST_FACTOR, VOCABULARIES, VOLCANO
+from allocator.config.node_templates import NodeTemplate, template_problem
 from allocator.config.review_callers import client_ca_problem, source_problem, url_problem
-from allocator.model.gpu import GpuKind
 from allocator.model.problem import Loaded, Problem
 from allocator.model.request import FillPolicies, FillPolicy, Mode
-from allocator.model.units import MiB
 from allocator.model.untrusted import quote
 
 KNOWN_VOCABULARIES: Final = tuple(vocabulary.name for vocabulary in CATALOGUE)
@@ -145,16 +141,6 @@ class HamiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     )
 
 
-class NodeTemplate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A kind of node that may be added later, for example by an autoscaler."""
-
-    model: Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
-    gpus: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
-    mode: Mode = Mode.HAMI_CORE
-    # MiB of one GPU; needed only for a model that the catalogue lacks.
-    memory: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] | None = None
-
-
 Weight = Annotated[int, msgspec.Meta(ge=0, le=100)]
 
 
@@ -280,9 +266,6 @@ def _accepted_values(message: str) -> str:
     return ""
 
 
-_TEMPLATE_MODES: Final = frozenset({Mode.HAMI_CORE, Mode.MIG, Mode.MPS})
-
-
 def _check(settings: Settings) -> None:
     """Raise :class:`SettingsError` for values that are valid alone but not together."""
     weights = settings.score_weights
@@ -310,21 +293,8 @@ def _check(settings: Settings) -> None:
     _check_review_callers(settings)
     _check_supernodes(settings)
     for number, template in enumerate(settings.node_templates):
-        place = f"settings.yaml: nodeTemplates[{number}]"
-        known = model_named(template.model)
-        if template.mode not in _TEMPLATE_MODES:
-            raise SettingsError(
-                f'{place}.mode "{template.mode}" is not a mode of a GPU; use hami-core, mig or mps'
-            )
-        if known is None and template.memory is None:
-            raise SettingsError(
-                f"{place}.model {quote(template.model)} is not in the catalogue; "
-                "give the product name as the driver reports it, or its memory in MiB beside it"
-            )
-        if template.mode is Mode.MIG and (known is None or known.board is None):
-            raise SettingsError(
-                f"{place}.model {quote(template.model)} does not support MIG; use mode hami-core"
-            )
+        if problem := template_problem(template):
+            raise SettingsError(f"settings.yaml: nodeTemplates[{number}].{problem}")
 
 
 def _check_vocabularies(names: tuple[str, ...], agent: NodeAgent) -> None:
@@ -372,32 +342,3 @@ def _check_review_callers(settings: Settings) -> None:
             raise SettingsError(f"settings.yaml: reviewSources[{number}] {problem}")
     if settings.review_client_ca and (problem := client_ca_problem(settings.review_client_ca)):
         raise SettingsError(f"settings.yaml: reviewClientCA is not accepted: {problem}")
-
-
-def expected_kinds(
-    offers: Mapping[GpuKind, int], templates: tuple[NodeTemplate, ...]
-) -> Mapping[GpuKind, int]:
-    """Return *offers* with the kinds of GPU that nodes of *templates* would add."""
-    if not templates:
-        return offers
-    kinds = dict(offers)
-    for offer, count in template_kinds(templates).items():
-        kinds[offer] = max(count, kinds.get(offer, 0))
-    return kinds
-
-
-@lru_cache(maxsize=8)
-def template_kinds(templates: tuple[NodeTemplate, ...]) -> Mapping[GpuKind, int]:
-    """Return the kinds of GPU on nodes of *templates*, each with its number on one node."""
-    offers: dict[GpuKind, int] = {}
-    for template in templates:
-        known = model_named(template.model)
-        memory = template.memory if known is None or template.memory else known.memory
-        offer = GpuKind(
-            model=template.model if known is None else known.name,
-            memory=MiB(memory or 0),
-            mode=template.mode,
-            board=known.board if known is not None and template.mode is Mode.MIG else None,
-        )
-        offers[offer] = max(template.gpus, offers.get(offer, 0))
-    return MappingProxyType(offers)

@@ -13,7 +13,7 @@ import structlog
 
 from allocator.audit.record_source import UNNAMED, RecordSource
 from allocator.audit.record_writer import DeferRecord, RecordSink, make_now
-from allocator.cli.http_server import CLOSE, App, Receive, Scope, Send
+from allocator.cli.http_server import App, Receive, Scope, Send
 from webhook.admission import ephemeral_containers
 from webhook.admission.audit_record import (
     DecisionContext,
@@ -41,7 +41,7 @@ from webhook.review.admission_review import (
 from webhook.review.json_patch import EncodedPatch, encoded, operations
 from webhook.review.pod_schema import Pod
 from webhook.review.unread_review import INTERNAL, UnreadReview, unread_body, unread_object
-from webhook.serve.http import AtOnce
+from webhook.serve.http import AtOnce, answer_not_found, reply
 from webhook.serve.metrics import WebhookMetrics
 from webhook.workload.workload_server import WorkloadHandler
 
@@ -248,7 +248,7 @@ class AdmissionApp:
         *paths* are those that only the API server knows; without them anybody may call.
         """
         self._reviewer = reviewer
-        self._rest = rest or _not_found
+        self._rest = rest or answer_not_found
         self._most = most
         self._hook_paths = paths or HookPaths()
         self._busy = 0
@@ -281,11 +281,11 @@ class AdmissionApp:
             await self._rest(scope, receive, send)
             return
         if scope["method"] != "POST":
-            await _reply(send, 405, b"expected POST\n", (b"allow", b"POST"))
+            await reply(send, 405, b"expected POST\n", (b"allow", b"POST"))
             return
         if self._busy >= self._most:
             self._reviewer.metrics.shed()
-            await _reply(send, 429, b"too many reviews at once; try again\n", _RETRY)
+            await reply(send, 429, b"too many reviews at once; try again\n", _RETRY)
             return
         self._busy += 1
         try:
@@ -298,7 +298,7 @@ class AdmissionApp:
             status, body = (_OK, self._refuse_size(uid)) if uid else _too_large(error)
         finally:
             self._busy -= 1
-        await _reply(send, status, body, *_HEADERS.get(status, ()))
+        await reply(send, status, body, *_HEADERS.get(status, ()))
 
     async def _serve(self, hook: str, answer: Answer, receive: Receive) -> tuple[int, bytes]:
         """Return the status and body for one review of *hook*."""
@@ -394,16 +394,3 @@ def _check_size(body: bytes) -> bytes:
     if len(body) > LARGEST_BODY:
         raise TooLargeError(body, len(body))
     return body
-
-
-async def _not_found(scope: Scope, _: Receive, send: Send) -> None:
-    """Answer without reading what was sent; a stranger keeps no connection."""
-    if scope["type"] == "http":
-        await _reply(send, 404, b"not found\n", CLOSE)
-
-
-async def _reply(send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
-    length = (b"content-length", str(len(body)).encode())
-    start = {"type": "http.response.start", "status": status, "headers": [*headers, length]}
-    await send(start)
-    await send({"type": "http.response.body", "body": body})

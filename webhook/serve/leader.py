@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from allocator.cli.process import Start
-from allocator.cluster.groups import GroupService
 from allocator.cluster.hami_nodes import hami_locks, hami_register_inputs, ownership_warnings
 from allocator.cluster.inventory import Inventory
 from allocator.cluster.pods import Pods
@@ -26,6 +25,7 @@ from allocator.hami import ownership_controller
 from allocator.hami.node_lock_client import NodeLockClient
 from allocator.hami.node_lock_controller import NodeLockController
 from allocator.hami.register_controller import HamiRegisterController
+from allocator.supernode.groups import GroupService
 from kube.client import Client
 from kube.events import Recorder
 from kube.leases import Election

@@ -17,11 +17,11 @@ from allocator.cli.audit import AuditOptions, audit_delivery
 from allocator.cli.http_server import Listen, serve
 from allocator.cli.process import Start, background, freeze_when_settled, stop_event
 from allocator.cli.status_server import STATUS_LIMITS
-from allocator.cluster.groups import GroupService, group_service
 from allocator.cluster.inventory import Inventory
 from allocator.cluster.pods import Pods, pod_informer
 from allocator.controllers.gang import GangController
 from allocator.request.pod_fields import WatchedPod
+from allocator.supernode.groups import GroupService, group_service
 from certs.api_client import ApiSecret, event_announcer
 from certs.pem import Pair
 from certs.refresh_controller import (

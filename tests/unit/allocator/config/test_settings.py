@@ -2,6 +2,7 @@
 
 import pytest
 
+from allocator.config.node_templates import template_kinds
 from allocator.config.settings import (
     DEFAULTS,
     LARGEST,
@@ -10,7 +11,6 @@ from allocator.config.settings import (
     SettingsError,
     load_settings,
     settings_of,
-    template_kinds,
 )
 from allocator.model.request import Mode
 
