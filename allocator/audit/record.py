@@ -162,6 +162,7 @@ class AdmissionRecord(Record, frozen=True, kw_only=True, tag="admission"):
     snapshot_age_seconds: float | None = None
     settings: str = ""  # digest of the SettingsRecord in force
     duration_seconds: float | None = None
+    size_bytes: int | None = None  # of a review that could not be read, as far as it was
 
 
 class BindRecord(Record, frozen=True, kw_only=True, tag="bind"):

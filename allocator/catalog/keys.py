@@ -32,6 +32,8 @@ HIGH_ALLOWED: Final = "allow"
 # On a namespace: which mode wins where several can serve, and the weakest mode that is admitted.
 PREFER_KEY: Final = f"{OWN}prefer"
 MIN_ISOLATION_KEY: Final = f"{OWN}min-isolation"
+# Label by which a pod leaves HAMi's webhook out. Nobody leaves ours out.
+HAMI_WEBHOOK_LABEL: Final = "hami.io/webhook"
 # What a person may write on a pod under our prefix.
 USER_KEYS: Final = frozenset(
     {
@@ -64,7 +66,10 @@ ALLOCATION_KEYS: Final = frozenset(
 GROUP_POLICY_KEY: Final = "volcano.sh/vgpu-podgroup-policy"
 # Volcano's names for a pod's PodGroup; the first that is there counts.
 POD_GROUP_KEYS: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+# MetaX's, on any pod of a job: how many GPUs of it must be in one dragonfly or switchbox.
+GROUP_SIZE_KEY: Final = "metax-tech.com/gpu-group-size"
 CDI_PREFIX: Final = "cdi.k8s.io/"
+AGENT_LABEL: Final = f"{OWN}agent"  # set by our agent on its Node, with its version
 CAPACITY_KEY: Final = f"{OWN}capacity"  # annotation: the resources whose capacity an agent wrote
 # On our ValidatingWebhookConfiguration, where a policy reads it: what only our agents offer.
 SOLE_KEY: Final = f"{OWN}sole-resources"

@@ -51,7 +51,8 @@ REASON_TEXTS: Final[Mapping[Reason, ReasonText]] = MappingProxyType(
         ),
         Reason.MODE_UNAVAILABLE: ReasonText(
             "the mode is unknown, or no GPU is in it",
-            'pod: mode "mps" is not known; use mig or hami-core, or remove volcano.sh/vgpu-mode',
+            'pod: mode "smi" is not known; use mig, hami-core or mps, or remove '
+            "volcano.sh/vgpu-mode",
         ),
         Reason.MODEL_UNAVAILABLE: ReasonText(
             "the model filter matches no GPU",
@@ -116,6 +117,12 @@ REASON_TEXTS: Final[Mapping[Reason, ReasonText]] = MappingProxyType(
             "every suitable GPU is shared by pods of another QoS policy or application class",
             'container "main": shares a GPU as fixed-share; the closest is shared as best-effort; '
             "wait until other pods end",
+        ),
+        Reason.GROUP: ReasonText(
+            "the group of the pod has no room in one dragonfly or switchbox, or the room that is "
+            "free there is reserved for another group",
+            'node "n1": needs 32 GPUs for 4 pods of its group in one dragonfly or switchbox; the '
+            'most free and not reserved is 24, in switchbox "sb2"',
         ),
         Reason.EPHEMERAL: ReasonText(
             "a debug container asks for a GPU",

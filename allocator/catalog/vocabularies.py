@@ -9,8 +9,10 @@ from allocator.model.sharing import ShareKeys
 from allocator.model.units import WHOLE_GPU
 
 __all__ = [
+    "CATALOGUE",
     "FOREIGN",
     "GPUSHARE",
+    "HAMI",
     "LARGEST_FACTOR",
     "METAX_GPU",
     "METAX_SGPU",
@@ -112,7 +114,28 @@ METAX_SGPU: Final = Vocabulary(
     prefixes=("metax-tech.com/sgpu", "metax-tech.com/vcore", "metax-tech.com/vmemory"),
     slot="metax-tech.com/sgpu",
 )
+# HAMi's. On a cluster with NVIDIA's device plugin the first name is that plugin's, so this
+# vocabulary is served only where the setting ``vocabularies`` names it.
+HAMI: Final = Vocabulary(
+    name="hami",
+    count="nvidia.com/gpu",
+    memory="nvidia.com/gpumem",
+    percent="nvidia.com/gpumem-percentage",
+    cores="nvidia.com/gpucores",
+    priority="nvidia.com/priority",
+    exclusive=True,
+    modes_key="nvidia.com/vgpu-mode",
+    numa_key="nvidia.com/numa-bind",
+    use_models="nvidia.com/use-gputype",
+    not_models="nvidia.com/nouse-gputype",
+    use_uuids="nvidia.com/use-gpuuuid",
+    not_uuids="nvidia.com/nouse-gpuuuid",
+    prefixes=("nvidia.com/gpumem", "nvidia.com/gpucore"),
+    slot=SLOT,
+)
+# Served unless the setting ``vocabularies`` says which are.
 VOCABULARIES: Final = (VOLCANO, GPUSHARE, METAX_GPU, METAX_SGPU)
+CATALOGUE: Final = (*VOCABULARIES, HAMI)
 # Words of plugins whose pods may run on a node that we take over, or run past us. No request is
 # read in them; what is in use is charged by them.
 OTHER_WORDS: Final = (
@@ -171,6 +194,7 @@ def configure_vocabulary(
         memory=own.get(vocabulary.memory or "", vocabulary.memory),
         percent=own.get(vocabulary.percent or "", vocabulary.percent),
         cores=own.get(vocabulary.cores or "", vocabulary.cores),
+        priority=own.get(vocabulary.priority or "", vocabulary.priority),
         memory_factor=factor,
         slot=slot,
     )

@@ -7,6 +7,7 @@ from allocator.cluster.objects import NodeObject
 from allocator.cluster.pods import Pods
 from allocator.config.settings import NodeAgent, Settings
 from allocator.families.registry import FAMILIES
+from allocator.hami.ownership import ownership_warning
 from allocator.hami.register_controller import RegisteredNodeInputs
 
 
@@ -43,6 +44,16 @@ def hami_locks(inventory: Inventory) -> Mapping[str, str] | None:
     if nodes is None:
         return None
     return dict(_locks(nodes, inventory.settings))
+
+
+def ownership_warnings(inventory: Inventory) -> Mapping[tuple[str, str], str]:
+    """Return what is wrong with nodes that HAMi and we serve, by name and uid of the Node."""
+    settings = inventory.settings
+    warnings = {
+        (name, node.uid): ownership_warning(node.hami, settings, has_agent=node.has_agent)
+        for name, node in (inventory.nodes() or {}).items()
+    }
+    return {node: warning for node, warning in warnings.items() if warning}
 
 
 def _locks(nodes: Mapping[str, NodeObject], settings: Settings) -> Iterator[tuple[str, str]]:

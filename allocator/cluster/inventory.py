@@ -249,7 +249,7 @@ class Inventory:
         self._registers.configure(
             factor=self.device_config.memory_factor,
             configs=self.node_configs,
-            agent=self.settings.node_agent,
+            settings=self.settings,
         )
         self._mark_changed(self._nodes)
         self._update_identities(self._nodes)
@@ -283,9 +283,8 @@ class Inventory:
         boards = {offer.board for offer in snapshot.offers if offer.board is not None}
         if not self._learner.learn(uid, request, boards, failed=failed):
             return
-        version = str(
-            next(self._versions)
-        )  # an audit record names the snapshot that its decision was based on
+        # An audit record names the snapshot that its decision was based on.
+        version = str(next(self._versions))
         snapshot = replace(snapshot, version=version, demand=self._learner.demand)
         self._index = replace(self._index, snapshot=snapshot)
 
@@ -390,10 +389,11 @@ class Inventory:
     def is_current(self, ledger: Ledger) -> bool:
         """Say whether the status of *ledger* describes its Node as last seen.
 
-        Not where the Node is gone, although its GPUNode may still be open.
+        Not where the Node is gone, although its GPUNode may still be open, or has two owners.
         """
         node = self._nodes.get(ledger.name)
-        if node is None and self.watches["nodes"].synced:
+        gone = node is None and self.watches["nodes"].synced
+        if gone or (node is not None and self._registers.conflict_of(node)):
             return False
         uid, boot = (node.uid, node.boot) if node else ("", "")
         upstream = self.settings.node_agent.is_other

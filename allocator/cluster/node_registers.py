@@ -8,7 +8,8 @@ from allocator.cluster.family_inventories import FamilyInventories, with_links_o
 from allocator.cluster.objects import ConfigMap, NodeObject
 from allocator.cluster.volcano_registers import VolcanoRegisters
 from allocator.config.device_config import NodeConfig
-from allocator.config.settings import NodeAgent
+from allocator.config.settings import DEFAULTS, NodeAgent, Settings
+from allocator.hami.ownership import conflict_of_plugins
 from allocator.hami.register import node_from_hami_register
 from allocator.ledger.drift import MOST_PROBLEMS
 from allocator.ledger.lifecycle import NodeIdentity
@@ -58,14 +59,14 @@ class NodeRegisters:
         self._families = FamilyInventories()
         self._volcano = VolcanoRegisters()
         self._hami = HamiRegisters()
-        self._agent = NodeAgent.OURS
+        self._settings = DEFAULTS
 
     def configure(
-        self, *, factor: int, configs: Mapping[str, NodeConfig], agent: NodeAgent
+        self, *, factor: int, configs: Mapping[str, NodeConfig], settings: Settings
     ) -> None:
-        """Read from now on those of *agent*, Volcano's in *factor* MiB and by *configs*."""
+        """Read by *settings* from now on, Volcano's register in *factor* MiB and by *configs*."""
         self._volcano.configure(factor=factor, configs=configs)
-        self._agent = agent
+        self._settings = settings
 
     def configure_family(self, family: str, config_map: ConfigMap | None) -> None:
         """Take the modes of nodes from the ConfigMap of *family*, ``None`` where there is none."""
@@ -85,18 +86,26 @@ class NodeRegisters:
     def identity(self, node: NodeObject) -> NodeIdentity:
         """Return the identity of a Node, its register included."""
         registered, registered_by = self._registered(node)
-        closed = self._families.inventory(node.facts).closed
-        return node.identity(registered, registered_by=registered_by, registered_closed=closed)
+        return node.identity(
+            registered,
+            registered_by=registered_by,
+            registered_closed=self._families.inventory(node.facts).closed,
+            conflict=self.conflict_of(node),
+        )
 
     def with_links(self, known: Node, node: NodeObject) -> Node:
         """Return *known* with what the device plugin of *node* says of its links now."""
         return with_links_of(known, self._families.node(node.facts))
+
+    def conflict_of(self, node: NodeObject) -> str:
+        """Return why nobody may give out the GPUs of *node*; empty if one of us may."""
+        return conflict_of_plugins(node.hami, self._settings, has_agent=node.has_agent)
 
     def _registered(self, node: NodeObject) -> tuple[Node | None, str]:
         """Return *node* as it registered, and who says so; empty for Volcano's plugin."""
         described = self._families.node(node.facts)
         if described is not None and node.facts is not None:
             return described, node.facts.family
-        if self._agent is NodeAgent.HAMI:
+        if self._settings.node_agent is NodeAgent.HAMI:
             return self._hami.node(node), str(NodeAgent.HAMI)
         return self._volcano.node(node.name, node.full_register), ""

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from allocator.catalog.keys import CAPACITY_KEY, REGISTER_KEY
+from allocator.catalog.keys import AGENT_LABEL, CAPACITY_KEY, REGISTER_KEY
 from allocator.catalog.vocabularies import OWN
 from allocator.families.family import InventoryFacts
 from allocator.families.inventory_facts import inventory_facts
@@ -21,7 +21,7 @@ from allocator.model.gpu import Node
 from allocator.volcano.register import HANDSHAKE_ANNOTATION, REGISTER_ANNOTATION
 
 POD_SECURITY: Final = "pod-security.kubernetes.io/enforce"
-AGENT_LABEL: Final = f"{OWN}agent"  # set by our agent on its Node, with its version
+MODEL_LABEL: Final = f"{OWN}gpu-model"  # set by our agent on its Node: the model of its GPUs
 log = structlog.get_logger(__name__)
 
 
@@ -52,8 +52,13 @@ class _NodeStatus(msgspec.Struct, frozen=True):
     allocatable: dict[str, str] | None = None
 
 
+class _NodeSpec(msgspec.Struct, frozen=True):
+    unschedulable: bool = False
+
+
 class _NodeObject(msgspec.Struct, frozen=True):
     metadata: _Metadata
+    spec: _NodeSpec | None = None
     status: _NodeStatus | None = None
 
 
@@ -105,14 +110,15 @@ class NodeObject:
     withdrawn: frozenset[str] = frozenset()  # extended resources of which it has 0 to give
     offered: frozenset[str] = frozenset()  # those of which it has more
     added: frozenset[str] = frozenset()  # those that our agent notes as its own
+    cordoned: bool = False
     facts: InventoryFacts | None = None  # None: no family reads its GPUs from the Node
     hami: HamiMarks = UNMARKED
 
     @property
     def gpu_facts(self) -> tuple[object, ...]:
         """Return what the node's GPUs, and whether they may be given out, depend on."""
-        registers = self.register, self.saved_register, self.hami.register, self.hami.alive
-        return self.uid, self.boot, *registers, self.facts
+        marks = self.hami.register, self.hami.digest, self.hami.alive
+        return self.uid, self.boot, self.register, self.saved_register, *marks, self.facts
 
     @property
     def full_register(self) -> str:
@@ -125,10 +131,12 @@ class NodeObject:
         *,
         registered_by: str = "",
         registered_closed: str = "",
+        conflict: str = "",
     ) -> NodeIdentity:
         """Return its identity; *registered* is its register, decoded, as *registered_by* says.
 
-        *registered_closed* says why none of its GPUs may be given out, if so.
+        *registered_closed* says why none of its GPUs may be given out, if so, and *conflict* why
+        nobody may give them out.
         """
         return NodeIdentity(
             name=self.name,
@@ -141,6 +149,7 @@ class NodeObject:
             withdrawn=self.withdrawn,
             offered=self.offered,
             added=self.added,
+            conflict=conflict,
         )
 
 
@@ -183,6 +192,7 @@ def decode_node(raw: bytes, known: Callable[[str], NodeObject | None] = _unknown
         withdrawn=withdrawn_resources(allocatable),
         offered=offered,
         added=frozenset(filter(None, added.split(","))),
+        cordoned=node.spec is not None and node.spec.unschedulable,
         facts=None if AGENT_LABEL in labels else _facts(node, annotations, labels),
         hami=hami_marks(annotations, offered),
     )

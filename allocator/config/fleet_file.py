@@ -32,6 +32,7 @@ _OTHERS: Final = tuple(v for v in VOCABULARIES if v.mode is not None and v.famil
 _FAMILIES: Final[dict[str, str]] = {
     Mode.MIG: NVIDIA,
     Mode.HAMI_CORE: NVIDIA,
+    Mode.MPS: NVIDIA,
     **{str(vocabulary.mode): vocabulary.family for vocabulary in _OTHERS},
 }
 _WHOLE: Final = frozenset(str(vocabulary.mode) for vocabulary in _OTHERS if vocabulary.whole)

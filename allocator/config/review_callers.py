@@ -1,5 +1,6 @@
-"""What callers of the hooks must show besides the secret path: a certificate, or an address."""
+"""Addresses in settings: what callers of the hooks must show, and whom we call ourselves."""
 
+import re
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
@@ -7,6 +8,8 @@ from typing import Final
 from allocator.model.untrusted import quote
 
 Network = IPv4Network | IPv6Network
+_NAME: Final = r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?|\[[0-9a-f:.]{2,45}\]"
+_URL: Final = re.compile(rf"https?://(?:{_NAME})(?::[0-9]{{1,5}})?(?:/[!-\"$-~]*)?")
 _KEY: Final = "PRIVATE KEY"
 
 
@@ -17,6 +20,13 @@ def source_problem(text: str) -> str:
     except ValueError:
         return f"{quote(text)} is not an address or a network such as 10.0.0.0/24 or fd00::/64"
     return ""
+
+
+def url_problem(text: str) -> str:
+    """Return why *text* is no address that a GET can be sent to, empty if it is one."""
+    if "@" in text:
+        return "it carries a name or a password, which everybody who reads the settings would see"
+    return "" if _URL.fullmatch(text) else "it is not the URL of an HTTP server"
 
 
 def is_source(host: str, sources: tuple[str, ...]) -> bool:

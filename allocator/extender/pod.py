@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from allocator.groups.members import GroupPod
 from allocator.ledger.assign import PodClaim
 from allocator.model.allocation import Entry
 from allocator.model.decision import Findings
@@ -32,6 +33,8 @@ class SchedulingPod:
     # What it asks for: None for no GPUs, findings where that cannot be read. Not read of a bound
     # pod, because its entry says what it has.
     claim: PodClaim | Findings | None = None
+    # The pod as a member of its job, where whoever asks about it says so.
+    member: GroupPod | None = None
 
     @property
     def queue_key(self) -> tuple[int, str, str]:

@@ -21,6 +21,7 @@ CLOSED: Final = FailureReason("GPU inventory not ready", lasting=True)
 RESERVED: Final = FailureReason("GPUs reserved for nominated pods")
 UNREADABLE: Final = FailureReason("unreadable GPU request", lasting=True)
 TOO_FEW: Final = FailureReason("too few GPUs with free capacity")
+TOO_FEW_ON_NUMA: Final = FailureReason("too few GPUs with free capacity on one NUMA node")
 # What a GPU lacks now, the ones that come closest to fitting last.
 CURRENT: Final = MappingProxyType(
     {

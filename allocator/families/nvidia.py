@@ -142,7 +142,7 @@ def _devices(bound: BoundPod) -> str:
 NVIDIA_FAMILY: Final = Family(
     name=NVIDIA,
     plugin="Volcano's",
-    gpu_modes=(Mode.MIG, Mode.HAMI_CORE),
+    gpu_modes=(Mode.MIG, Mode.HAMI_CORE, Mode.MPS),
     default_modes=(Mode.MIG, Mode.HAMI_CORE),
     binding_annotations=binding_annotations,
     link_distances=link_distances,

@@ -42,6 +42,8 @@ def stale_reason(ledger: Ledger, node: NodeIdentity | None, *, upstream: bool) -
     """
     if node is None:
         return NO_NODE
+    if node.conflict:
+        return node.conflict
     if not upstream and ledger.driver in REGISTER_DRIVERS:
         return "its GPUs were registered by another device plugin, and no agent has reported them"
     if ledger.node_uid and node.uid and ledger.node_uid != node.uid:

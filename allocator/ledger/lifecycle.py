@@ -49,6 +49,7 @@ class NodeIdentity:
     withdrawn: frozenset[str] = frozenset()
     offered: frozenset[str] = frozenset()  # extended resources of which it has some to give
     added: frozenset[str] = frozenset()  # those that our agent offers there, as it notes
+    conflict: str = ""  # why nobody may give out its GPUs, although an agent reports them
 
 
 class GpuNodeAction(Enum):

@@ -33,6 +33,7 @@ class Reason(StrEnum):
     ISOLATION = "IsolationTooWeak"
     UNSERVED = "VocabularyNotServed"
     SHARE_CLASS = "ShareClassTaken"
+    GROUP = "GroupDoesNotFit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

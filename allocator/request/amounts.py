@@ -1,5 +1,6 @@
 """Amounts: the value of one resource, or what is wrong with it."""
 
+import re
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
@@ -83,6 +84,9 @@ def _out_of_range(resource: ResourceName, value: int) -> PartialFinding:
         case ResourceRole.CORES:
             what = f"{number} is more than one whole GPU"
             reason = Reason.CORES_SHORT
+        case ResourceRole.PRIORITY:
+            what = f"{number} is neither 0, which is high, nor 1"
+            reason = Reason.MALFORMED
         case ResourceRole.PERCENT:
             what = f"{number} is outside 1 to {resource.most}"
             reason = Reason.MALFORMED
@@ -111,6 +115,8 @@ def _malformed_finding(resource: ResourceName, text: str, meant: Fraction | None
             remedy = "give a whole number, e.g. 1"
         case ResourceRole.MEMORY:
             remedy = f"give {resource.vocabulary.unit}, e.g. {_example(resource, meant)}"
+        case ResourceRole.PRIORITY:
+            remedy = "give 0 for high or 1 for low"
         case ResourceRole.PERCENT | ResourceRole.CORES:
             remedy = "give a whole number from 1 to 100, e.g. 50"
         case _:
@@ -133,3 +139,13 @@ def _example(resource: ResourceName, meant: Fraction | None) -> int:
     if 1 <= guess <= resource.most and canonical(guess)[-1] in "0123456789k":
         return guess
     return max(1, _EXAMPLE_MEMORY // resource.vocabulary.memory_factor)
+
+
+LARGEST_GROUP: Final = 65_536  # GPUs
+_GROUP_SIZE: Final = re.compile(r"[1-9][0-9]{0,4}")
+
+
+def group_size(text: str) -> int:
+    """Return the GPUs of one group as an annotation names them; 0 where it names none."""
+    size = int(text) if _GROUP_SIZE.fullmatch(text) else 0
+    return size if size <= LARGEST_GROUP else 0

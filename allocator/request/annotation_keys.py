@@ -34,6 +34,8 @@ def read_keys(vocabulary: Vocabulary) -> frozenset[str]:
         vocabulary.use_uuids,
         vocabulary.not_uuids,
         vocabulary.topology_key,
+        vocabulary.modes_key,
+        vocabulary.numa_key,
     )
     keys = vocabulary.share_keys
     shares = () if keys is None else (keys.policy, keys.app_class)

@@ -6,12 +6,14 @@ from typing import Final
 
 import msgspec
 
-from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
+from allocator.catalog.keys import GROUP_SIZE_KEY, LIBRARY_KEY, LIBRARY_OFF, MODE_KEY, PROFILE_KEY
+from allocator.catalog.vocabularies import CATALOGUE, Vocabulary
 from allocator.model.decision import Finding, Findings, Reason, all_findings, findings_of
 from allocator.model.request import MOST_CONTAINERS, ContainerRequest, Mode, PodRequest
 from allocator.model.sharing import ShareClass, books_cores, share_class
 from allocator.model.units import NO_CORES
 from allocator.model.untrusted import quote
+from allocator.request.amounts import LARGEST_GROUP, group_size
 from allocator.request.containers import (
     MOST_FINDINGS,
     ContainerSpec,
@@ -21,11 +23,14 @@ from allocator.request.containers import (
 )
 from allocator.request.fast_path import parse_common
 from allocator.request.pod_annotations import (
+    AnnotationRequest,
+    annotation_finding,
     annotation_request,
     fill_policies,
-    library_off,
 )
 from allocator.request.resource_names import ResourceName, resource_names
+
+_LIBRARY_MODES: Final = frozenset({None, Mode.HAMI_CORE, Mode.MEMORY_ONLY})
 
 
 def parse_request(
@@ -86,13 +91,18 @@ def _pod(
     ):
         refused = [part.all for part in (named, policies, sharing) if isinstance(part, Findings)]
         return all_findings([*findings, *chain.from_iterable(refused)][:MOST_FINDINGS])
+    if len(asking) > MOST_CONTAINERS and not findings:
+        findings = (_too_many_containers(len(asking)),)
     if findings:
         return all_findings(findings[:MOST_FINDINGS])
-    if len(asking) > MOST_CONTAINERS:
-        return Findings(_too_many_containers(len(asking)))
-    off = library_off(annotations, named, asking, vocabulary=vocabulary)
+    off = _several_gpus(named, asking) or _library_off(
+        annotations, named, asking, vocabulary=vocabulary
+    )
+    grouped = annotations.get(GROUP_SIZE_KEY)
     if isinstance(off, Finding):
         return Findings(off)
+    if grouped is not None and (flaw := _group_finding(grouped, asking)) is not None:
+        return Findings(flaw)
     return PodRequest(
         vocabulary=vocabulary.name,
         containers=sharing,
@@ -101,10 +111,72 @@ def _pod(
         filters=named.filters,
         fill_policies=policies,
         priority=named.priority,
-        configured=None if vocabulary in VOCABULARIES else vocabulary,
+        configured=None if vocabulary in CATALOGUE else vocabulary,
         mode_key=named.mode_key,
         library_off=off,
         family=vocabulary.family,
+        one_numa=named.one_numa,
+    )
+
+
+def _several_gpus(named: AnnotationRequest, asking: Sequence[ContainerRequest]) -> Finding | None:
+    """Find a container that asks for several GPUs in mode mps: a process reaches one daemon."""
+    if named.mode is not Mode.MPS:
+        return None
+    several = next((container for container in asking if container.count > 1), None)
+    if several is None:
+        return None
+    return annotation_finding(
+        named.mode_key or MODE_KEY,
+        f"container {quote(several.name)} asks for {several.count} GPUs, but a process in mode "
+        "mps reaches the daemon of one GPU only",
+        "ask for 1 GPU per container, or use mode hami-core",
+        reason=Reason.CONFLICTING,
+    )
+
+
+def _library_off(
+    annotations: Mapping[str, str],
+    named: AnnotationRequest,
+    asking: Sequence[ContainerRequest],
+    *,
+    vocabulary: Vocabulary,
+) -> bool | Finding:
+    """Say whether the library is off in a pod that names *named*, or what is wrong with that.
+
+    A mode that the vocabulary brings, rather than a person names, gives way.
+    """
+    text = annotations.get(LIBRARY_KEY)
+    if text is None:
+        return False
+    if text != LIBRARY_OFF:
+        what = f"{LIBRARY_KEY} {quote(text)} is not {LIBRARY_OFF}"
+        return annotation_finding(LIBRARY_KEY, what, f'set it to "{LIBRARY_OFF}", or remove it')
+    if vocabulary.mode not in _LIBRARY_MODES:
+        what = f"{LIBRARY_KEY} is about a library that mode {vocabulary.mode} does not use"
+        return annotation_finding(
+            LIBRARY_KEY, what, f"remove {LIBRARY_KEY}", reason=Reason.CONFLICTING
+        )
+    mode, key = named.mode, PROFILE_KEY if named.profile is not None else named.mode_key
+    if mode is not None and mode is not Mode.HAMI_CORE and mode is not vocabulary.mode:
+        what = f"{LIBRARY_KEY} {LIBRARY_OFF} needs mode hami-core, but the mode is {mode}"
+        remedy = f"remove {LIBRARY_KEY}, or remove {key}"
+        return annotation_finding(LIBRARY_KEY, what, remedy, reason=Reason.CONFLICTING)
+    if not any(container.whole for container in asking):
+        what = f"{LIBRARY_KEY} {LIBRARY_OFF} needs a container that gets whole GPUs, and none does"
+        return annotation_finding(
+            LIBRARY_KEY, what, _whole_remedy(vocabulary), reason=Reason.CONFLICTING
+        )
+    return True
+
+
+def _whole_remedy(vocabulary: Vocabulary) -> str:
+    """Return how a container asks for a whole GPU in the resources of *vocabulary*."""
+    if vocabulary.whole:
+        return f"ask for {vocabulary.count} alone, or remove {LIBRARY_KEY}"
+    return (
+        f"ask for all memory (remove {vocabulary.memory}) and {vocabulary.cores}: 100, "
+        f"or remove {LIBRARY_KEY}"
     )
 
 
@@ -150,6 +222,28 @@ def _with_share(
 def _annotation_finding(key: str, what: str, remedy: str) -> Finding:
     field = f'metadata.annotations["{key}"]'
     return Finding(reason=Reason.MALFORMED, place="pod", field=field, what=what, remedy=remedy)
+
+
+def _group_finding(text: str, asking: Sequence[ContainerRequest]) -> Finding | None:
+    """Return what is wrong with the size of a group, whose pods ask alike.
+
+    Only what one container asks for has to divide it; several may share GPUs.
+    """
+    size, gpus = group_size(text), asking[0].count if len(asking) == 1 else 1
+    if size and size % gpus == 0:
+        return None
+    what = f"{GROUP_SIZE_KEY} {quote(text)} is not a number of GPUs from 1 to {LARGEST_GROUP}"
+    remedy = f'give the GPUs of all pods of one group, such as "{8 * gpus}", or remove it'
+    if size:
+        what = f"{GROUP_SIZE_KEY} {size} is not a multiple of the {gpus} GPUs of this pod"
+        remedy = f'give a multiple of {gpus}, such as "{gpus * max(1, round(size / gpus))}"'
+    return Finding(
+        reason=Reason.MALFORMED,
+        place="pod",
+        field=f"metadata.annotations[{GROUP_SIZE_KEY}]",
+        what=what,
+        remedy=remedy,
+    )
 
 
 def _too_many_containers(number: int) -> Finding:

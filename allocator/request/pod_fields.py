@@ -130,12 +130,38 @@ class WatchedPod(msgspec.Struct, frozen=True, gc=False):
     status: WatchedStatus = WatchedStatus()
 
 
+class ControllerReference(msgspec.Struct, frozen=True, gc=False):
+    """An owner, by uid, and whether it is the controller."""
+
+    uid: str = ""
+    controller: bool | None = None
+
+
+class OwnedMetadata(WatchedMetadata, frozen=True, rename="camel", gc=False):
+    """Which pod it is, and whose."""
+
+    owner_references: tuple[ControllerReference, ...] | None = None
+
+
+class OwnedPod(msgspec.Struct, frozen=True, gc=False):
+    """A pod with its owners."""
+
+    metadata: OwnedMetadata
+    spec: NodeNameSpec = NodeNameSpec()
+
+
 _POD: Final = msgspec.json.Decoder(WatchedPod)
+_OWNED: Final = msgspec.json.Decoder(OwnedPod)
 
 
 def decode_watched(raw: bytes) -> WatchedPod:
     """Read a pod that the API server sent; raises ``ValueError`` for anything else."""
     return _POD.decode(raw)
+
+
+def decode_owned(raw: bytes) -> OwnedPod:
+    """Read a pod with its owners; raises ``ValueError`` for anything else."""
+    return _OWNED.decode(raw)
 
 
 @lru_cache(maxsize=MOST_SHARED)

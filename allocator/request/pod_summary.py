@@ -7,13 +7,13 @@ from typing import Final
 
 from allocator.catalog.hami_keys import ALLOCATED_KEY, NODE_KEY
 from allocator.catalog.keys import ASSIGNMENT_KEY, POD_GROUP_KEYS
-from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
+from allocator.catalog.vocabularies import CATALOGUE, Vocabulary
 from allocator.model.untrusted import is_safe_name
 from allocator.request.pod_fields import WatchedContainer, WatchedPod, decode_watched, shared
 
 MOST_SHARED: Final = 256  # different lists of resources that exist once
 MOST_RESOURCES: Final = 32  # names kept of a pod; tenants may write a megabyte of them
-_PREFIXES: Final = tuple(prefix for vocabulary in VOCABULARIES for prefix in vocabulary.prefixes)
+_KNOWN: Final = tuple(text for v in CATALOGUE for text in (*v.prefixes, *v.resources))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,4 +109,4 @@ def _extended_resources(containers: Sequence[WatchedContainer]) -> tuple[str, ..
     }
     if len(names) <= MOST_RESOURCES:
         return tuple(names)
-    return tuple(sorted(names, key=lambda name: not name.startswith(_PREFIXES))[:MOST_RESOURCES])
+    return tuple(sorted(names, key=lambda name: not name.startswith(_KNOWN))[:MOST_RESOURCES])

@@ -8,7 +8,7 @@ from typing import Final
 from allocator.catalog.vocabularies import OWN
 from allocator.config.settings import NodeAgent
 from allocator.families.registry import FAMILIES
-from allocator.model.decision import Findings, ModeChoice, ModeSource
+from allocator.model.decision import Findings, ModeChoice
 from allocator.model.request import NVIDIA
 from allocator.model.untrusted import escaped
 from allocator.placement.mode import explain_mode
@@ -23,11 +23,6 @@ from console.get.table import UNKNOWN, age
 
 _MOST_NAMES: Final = 3
 OPT_IN: Final = f"{OWN}inject"
-_SOURCES: Final = {
-    ModeSource.NAMED: "named by the pod",
-    ModeSource.ONLY: "the only one that could serve it",
-    ModeSource.BEST: "the best of those that can serve it",
-}
 
 
 def lines(pod_why: PodWhy, *, headed: bool = True) -> Iterator[Line]:
@@ -80,7 +75,7 @@ def _mode_text(pod_why: PodWhy) -> str:
         choice = pod_why.admitted.earlier.choice
     if choice is None:  # the annotations do not agree, so the bind hook does not believe them
         return f"with an unreadable mode [{digest}]"
-    return f"mode {choice.mode}, {_SOURCES[choice.source]} [{digest}]"
+    return f"mode {choice.mode}, {feasibility_text.ADMITTED_SOURCES[choice.source]} [{digest}]"
 
 
 def _unseen_reason(pod_why: PodWhy) -> str:

@@ -26,7 +26,7 @@ from allocator.catalog.keys import (
     SERVED_BY_KEY,
     USER_KEYS,
 )
-from allocator.catalog.vocabularies import OWN, VOCABULARIES
+from allocator.catalog.vocabularies import CATALOGUE, OWN
 from allocator.request.pod_annotations import HAMI_GPU_KEY, HAMI_NODE_KEY
 from manifests.generator.names import (
     AGENT,
@@ -58,9 +58,11 @@ PLUGINS: Final = (
 # What decided at CREATE which GPU fits; read again at bind, so it may not change in between.
 REQUEST_KEYS: Final = frozenset({HAMI_NODE_KEY, HAMI_GPU_KEY}) | frozenset(
     key
-    for v in VOCABULARIES
+    for v in CATALOGUE
     for key in (
         v.mode_key,
+        v.modes_key,
+        v.numa_key,
         v.use_models,
         v.not_models,
         v.use_uuids,

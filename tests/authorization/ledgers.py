@@ -2,8 +2,7 @@
 
 from typing import Final
 
-from allocator.catalog.keys import CAPACITY_KEY
-from allocator.cluster.objects import AGENT_LABEL
+from allocator.catalog.keys import AGENT_LABEL, CAPACITY_KEY
 from manifests.generator.controlplane import WRITTEN
 from manifests.generator.names import Json
 from tests.authorization.rows import (

@@ -16,6 +16,7 @@ from allocator.model.decision import Finding, Reason
 from allocator.model.gpu import Node
 from allocator.model.request import Mode
 from allocator.placement.choose import choose
+from tests.builders.groups import SupernodeCluster
 from tests.builders.model import (
     A30,
     A100_40,
@@ -63,7 +64,7 @@ CREATED: Mapping[Reason, tuple[Json, tuple[Node, ...]]] = {
         pod(container(limits={NUMBER: 1, MEMORY: 24400}), annotations={MODE: "mig"}),
         (nodes_of(8, A30, mode=Mode.MIG), A100S),
     ),
-    Reason.MODE_UNAVAILABLE: (pod(container(limits=GPU), annotations={MODE: "mps"}), (A100S,)),
+    Reason.MODE_UNAVAILABLE: (pod(container(limits=GPU), annotations={MODE: "smi"}), (A100S,)),
     Reason.MODEL_UNAVAILABLE: (
         pod(container(limits=GPU), annotations={"nvidia.com/use-gputype": "H100"}),
         (A100S,),
@@ -195,6 +196,16 @@ def test_another_object_is_refused_as_the_page_says() -> None:
     assert ROWS[Reason.UNREADABLE].endswith(f": {raised.value}")
 
 
+def test_a_group_waits_as_the_page_says() -> None:
+    """A bind is denied in the same words as an Event tells them."""
+    cluster = SupernodeCluster()
+    cluster.make("a", "a-0", "a-1", "a-2", "a-3", size=32)
+    cluster.place("other", "n1")
+    cluster.place("another", "n6")
+
+    assert f'node "n1": {cluster.refusal("a-0", "n1")}' == ROWS[Reason.GROUP]
+
+
 def test_the_console_shows_the_same() -> None:
     """The page and the console have one source, for each reason there is."""
     text = (DOCS / "reasons.md").read_text()
@@ -210,6 +221,7 @@ def test_every_row_is_compared() -> None:
     compared = {*CREATED, Reason.SHARES_SHORT, Reason.UNHEALTHY, Reason.EPHEMERAL}
 
     alone = {
+        Reason.GROUP,
         Reason.SHARE_CLASS,
         Reason.ISOLATION,
         Reason.UNSERVED,

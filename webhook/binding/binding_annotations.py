@@ -11,7 +11,13 @@ from datetime import datetime
 import orjson
 
 from allocator.catalog import hami_keys as hami
-from allocator.catalog.injection import GPU_INDEX, GPU_UNITS, PRELOAD_LIBRARY, PRELOAD_NOTHING
+from allocator.catalog.injection import (
+    GPU_INDEX,
+    GPU_UNITS,
+    MPS_MEMORY,
+    PRELOAD_LIBRARY,
+    PRELOAD_NOTHING,
+)
 from allocator.catalog.keys import (
     ALLOCATION_KEYS,
     ASSIGNMENT_KEY,
@@ -106,7 +112,15 @@ def _reserved_keys(binding: Binding, vocabularies: Iterable[Vocabulary]) -> tupl
     read = {
         key
         for v in vocabularies
-        for key in (v.mode_key, v.use_models, v.not_models, v.use_uuids, v.not_uuids)
+        for key in (
+            v.mode_key,
+            v.modes_key,
+            v.numa_key,
+            v.use_models,
+            v.not_models,
+            v.use_uuids,
+            v.not_uuids,
+        )
     }
     return tuple(
         key
@@ -183,6 +197,8 @@ def _container_annotations(commit: Commit) -> Iterator[tuple[str, str]]:
             yield f"{key}.visible", ",".join(grant.gpu for grant in grants)
         for k, grant in enumerate(grants):
             yield f"{key}.memory-{k}", f"{grant.memory}m"
+        if commit.assignment.mode is Mode.MPS and grants:
+            yield f"{key}.{MPS_MEMORY}", f"0={grants[0].memory}M"
         yield f"{key}.cores", str(max((grant.cores for grant in grants), default=0))
         yield f"{key}.preload", _preload(commit.assignment.mode)
         if commit.bind.vocabulary.share_variables and asking[held.name].memory is not None:

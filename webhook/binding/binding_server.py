@@ -51,6 +51,7 @@ from webhook.binding.decide import (
     unbindable_reason,
     unreadable_denial,
 )
+from webhook.binding.group_client import GroupGuard
 from webhook.review.admission_review import BadObjectError, Refusal, allow, refuse
 from webhook.review.binding_schema import (
     BindingReview,
@@ -92,6 +93,7 @@ class BindingHandler:
     count_decision: Callable[[str, str], None] = lambda _decision, _reason: None
     # Takes the seconds that any bind took.
     observe_seconds: Callable[[float], None] = lambda _: None
+    groups: GroupGuard | None = None  # None: no pods are kept together
     assumed_pods: AssumedPods = field(default_factory=AssumedPods)  # pods being bound
     clock: Clock = SYSTEM
     patience: float = PATIENCE
@@ -196,7 +198,8 @@ class BindingHandler:
     async def _commit_or_preview(self, bind: BindRequest, context: AdmissionContext) -> Outcome:
         """Commit, or return why not; a dry run commits nothing (docs/design.md, commit rule 7)."""
         if bind.bound.request.dry_run:
-            return await self._queues.preview(bind, context)
+            denied = self.groups and self.groups.denial(bind)
+            return denied or await self._queues.preview(bind, context)
         elsewhere = self.nodes_with_entry(bind.live.uid) - {bind.bound.node}
         if len(elsewhere) >= self.most_entries:  # so far as a cache can say
             why_not = await self._replace_oldest(bind, context, elsewhere)
@@ -207,7 +210,21 @@ class BindingHandler:
         locking = family.needs_lock is not None and family.needs_lock(request)
         if locking or family.served_by(context.settings) is NodeAgent.HAMI:
             return await self._commit_locked(bind, context)
-        return await self.commit(bind, context)
+        return await self._commit_in_group(bind, context)
+
+    async def _commit_in_group(self, bind: BindRequest, context: AdmissionContext) -> Outcome:
+        """Commit where groups of pods allow it; nothing is awaited between that and the commit."""
+        groups = self.groups
+        if groups is None:
+            return await self.commit(bind, context)
+        denied = groups.denial(bind)
+        if denied is not None:
+            return denied
+        opens = groups.opens_group(bind)
+        outcome = await self.commit(bind, context)
+        if opens and isinstance(outcome, Commit):
+            return await groups.confirm(bind) or outcome
+        return outcome
 
     async def _commit_locked(self, bind: BindRequest, context: AdmissionContext) -> Outcome:
         """Commit while the pod holds HAMi's node lock, because the plugin serves its holder.
@@ -221,7 +238,7 @@ class BindingHandler:
             return forbidden(f"node {quote(bound.node)} does not exist")
         if not locked:
             return locked_refusal(bound.node)
-        outcome = await self.commit(bind, context)
+        outcome = await self._commit_in_group(bind, context)
         if not isinstance(outcome, Commit):
             with contextlib.suppress(KubeError):  # the leader releases it later
                 await locks.release(bound.node, bound.namespace, bound.pod)

@@ -7,15 +7,17 @@ from typing import Final
 
 import msgspec
 
-from allocator.catalog.keys import HINT_KEY
+from allocator.catalog.keys import GROUP_SIZE_KEY, HINT_KEY
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.extender.pod import SchedulingPod
+from allocator.groups.members import GroupPod, job_of
 from allocator.ledger.assign import PodClaim
 from allocator.model.decision import Findings
 from allocator.request.admitted import admitted_request
+from allocator.request.amounts import group_size
 from allocator.request.parse import parse_request
 from allocator.request.pod_fields import WatchedPod, shared
-from webhook.review.pod_schema import Pod, QueuedPod
+from webhook.review.pod_schema import Metadata, Pod, QueuedPod
 
 _POD: Final = msgspec.json.Decoder(QueuedPod)
 _REVIEWED: Final = msgspec.json.Decoder(Pod)
@@ -23,7 +25,10 @@ _REVIEWED: Final = msgspec.json.Decoder(Pod)
 
 def unbound_pod(raw: bytes | msgspec.Raw, vocabularies: Sequence[Vocabulary]) -> SchedulingPod:
     """Read a pod that waits for a node; raises ``ValueError`` or msgspec's errors."""
-    return _pod(_POD.decode(raw), pod_claim(_REVIEWED.decode(raw), vocabularies))
+    reviewed = _REVIEWED.decode(raw)
+    found = _pod(_POD.decode(raw), pod_claim(reviewed, vocabularies))
+    member = member_of(reviewed.metadata, namespace=found.namespace)
+    return found if member is None else replace(found, member=member)
 
 
 def watched_pod(
@@ -54,6 +59,20 @@ def pod_claim(pod: Pod, vocabularies: Sequence[Vocabulary]) -> PodClaim | Findin
         return request
     admitted = admitted_request(present, request, vocabularies)
     return PodClaim(uid=pod.metadata.uid or "", request=admitted.request, mode=admitted.mode)
+
+
+def member_of(metadata: Metadata, *, namespace: str) -> GroupPod | None:
+    """Return an unbound pod as a member of its job; ``None`` where it is of none."""
+    annotations = metadata.annotations or {}
+    job = job_of(namespace, annotations, metadata.owner_references)
+    if job is None:
+        return None
+    return GroupPod(
+        uid=metadata.uid or "",
+        job=job,
+        name=metadata.name or "",
+        size=group_size(annotations.get(GROUP_SIZE_KEY, "")),
+    )
 
 
 def _pod(pod: QueuedPod | WatchedPod, wanted: PodClaim | Findings | None) -> SchedulingPod:

@@ -115,6 +115,7 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
     uid: str | None = None
     namespace: str | None = None
     annotations: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_ENTRIES)] | None = None
+    labels: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_ENTRIES)] | None = None
     owner_references: tuple[OwnerReference, ...] | None = None
 
 

@@ -22,11 +22,12 @@ from allocator.cluster.pods import pod_informer
 from allocator.config.settings import NodeAgent
 from allocator.controllers.unschedulable import UnschedulableController
 from allocator.extender.equivalence_filter import ClassFilterCache
-from allocator.extender.filter import FilterContext
+from allocator.extender.filter import FilterContext, no_group_failures
 from allocator.extender.index import Index
 from allocator.extender.pod import SchedulingPod
 from allocator.extender.projection import Projection
 from allocator.request.pod_fields import WatchedPod
+from allocator.supernode.groups import GroupService, group_service
 from certs.tls_server import ServingPair
 from kube.client import Client, version
 from kube.config import Access
@@ -78,6 +79,7 @@ class ExtenderService:
     assumed_pods: AssumedPods = field(default_factory=AssumedPods)
     projection: Projection = field(default_factory=Projection)
     class_filters: ClassFilterCache = field(default_factory=ClassFilterCache)
+    groups: GroupService | None = None  # None: no pods are kept together
 
     def follow(self, watch: SharedInformer[WatchedPod]) -> None:
         """Take part in a watch of all pods, without which nobody is ranked beside others."""
@@ -153,6 +155,7 @@ class ExtenderService:
             closed_world=context.settings.node_agent is NodeAgent.OURS,
             projection=self.projection,
             filters=self.class_filters,
+            group_failures=no_group_failures if self.groups is None else self.groups.failures,
         )
 
 
@@ -166,6 +169,7 @@ def extender_service(leader: LeaderContext) -> ExtenderService:
         observe=leader.metrics.observe_answer,
         assumed_pods=leader.binder.assumed_pods,
         write_record=leader.trail.writer.write,
+        groups=leader.groups,
     )
 
 
@@ -200,14 +204,18 @@ async def run(options: ExtenderOptions) -> None:
         start(inventory.run(), "inventory")
         start(events.run(), "events")
         start(freeze_when_settled(lambda: inventory.synced), "memory")
+        groups = group_service(inventory, options.namespace, events.record)
         steering = ExtenderService(
             client=client,
             inventory=inventory,
             context_of=lambda namespace: view_of(inventory, namespace).context,
             events=events,
+            groups=groups,
         )
         pods = pod_informer()
         steering.follow(pods)
+        groups.pods.follow(pods)
+        start(groups.node_groups.run(), "node groups")
         start(pods.follow(client), "pods")
         metrics = WebhookMetrics(version=version())
         rest = routes(metrics, lambda: inventory.synced and not stop.is_set())

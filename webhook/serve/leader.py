@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from allocator.cli.process import Start
-from allocator.cluster.hami_nodes import hami_locks, hami_register_inputs
+from allocator.cluster.hami_nodes import hami_locks, hami_register_inputs, ownership_warnings
 from allocator.cluster.inventory import Inventory
 from allocator.cluster.pods import Pods
 from allocator.config.settings import NodeAgent
@@ -21,9 +21,11 @@ from allocator.controllers.gang import GangController
 from allocator.controllers.gpunode import GpuNodeController
 from allocator.controllers.reclaim import ReclaimController
 from allocator.controllers.volcano_register import VolcanoRegisterController, register_inputs
+from allocator.hami import ownership_controller
 from allocator.hami.node_lock_client import NodeLockClient
 from allocator.hami.node_lock_controller import NodeLockController
 from allocator.hami.register_controller import HamiRegisterController
+from allocator.supernode.groups import GroupService
 from kube.client import Client
 from kube.events import Recorder
 from kube.leases import Election
@@ -45,6 +47,7 @@ class LeaderContext:
     pods: Pods
     binder: BindingHandler
     gangs: GangController
+    groups: GroupService
     context_of: Callable[[str], AdmissionContext]  # by namespace
     events: Recorder
     trail: AuditTrail
@@ -60,6 +63,7 @@ def start_controllers(leader: LeaderContext, election: Election, start: Start) -
         "late commits": (_late_commit_controller(leader).sweep, SWEEP_SECONDS),
         "registrar": (_register_controller(leader).sweep, SWEEP_SECONDS),
         "HAMi's registers": (_hami_register_controller(leader).sweep, SWEEP_SECONDS),
+        "two owners": (_ownership_controller(leader).sweep, ownership_controller.SWEEP_SECONDS),
         "HAMi's locks": (_node_lock_controller(leader).sweep, SWEEP_SECONDS),
         "gangs": (lambda: leader.gangs.sweep(leader.inventory.settings), SWEEP_SECONDS),
         "waker": (lambda: requeue_controller.sweep(election.term), requeue.SWEEP_SECONDS),
@@ -127,6 +131,12 @@ def _hami_register_controller(leader: LeaderContext) -> HamiRegisterController:
 def _node_lock_controller(leader: LeaderContext) -> NodeLockController:
     locks = NodeLockClient(calls=leader.client)
     return NodeLockController(locks, lambda: hami_locks(leader.inventory))
+
+
+def _ownership_controller(leader: LeaderContext) -> ownership_controller.OwnershipController:
+    return ownership_controller.OwnershipController(
+        lambda: ownership_warnings(leader.inventory), record=leader.events.record
+    )
 
 
 def _requeue_controller(leader: LeaderContext) -> requeue.RequeueController:

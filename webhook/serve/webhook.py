@@ -21,6 +21,7 @@ from allocator.cluster.inventory import Inventory
 from allocator.cluster.pods import Pods, pod_informer
 from allocator.controllers.gang import GangController
 from allocator.request.pod_fields import WatchedPod
+from allocator.supernode.groups import GroupService, group_service
 from certs.api_client import ApiSecret, event_announcer
 from certs.pem import Pair
 from certs.refresh_controller import (
@@ -39,11 +40,13 @@ from kube.leases import Election, LeaseCandidate
 from kube.shared_informer import SharedInformer
 from kube.watch import WatchHealth, last_message_times
 from webhook.binding.binding_server import BindingHandler
+from webhook.binding.group_client import GroupGuard
 from webhook.binding.unbound_pods_informer import UnboundPods
 from webhook.caller.callers import KnownCallers
 from webhook.caller.hook_paths import HookPaths
 from webhook.records.certificate_log import record_serving, recording
 from webhook.records.trail import AuditTrail, audit_trail
+from webhook.records.unread_log import UnreadLog
 from webhook.serve.admission import MOST, AdmissionApp, PodHandler
 from webhook.serve.certificates import (
     NAME,
@@ -112,6 +115,7 @@ async def run(options: WebhookOptions) -> None:
         trail = audit_trail(
             journal,
             defer=journal.defer,
+            joined=journal.remember_joined,
             instance=options.identity,
             version=version(),
             entropy=secrets.randbits(ENTROPY_BITS),
@@ -131,12 +135,25 @@ async def run(options: WebhookOptions) -> None:
             lambda: not stop.is_set() and callers.paths.known and _ready(inventory, live, options),
         )
         watch = pod_informer()
-        watches = {**inventory.watches, "pods": watch.health}
+        groups = group_service(inventory, options.namespace, events.record)
+        groups.pods.follow(watch)
+        start(groups.node_groups.run(), "node groups")
+        watches = {
+            **inventory.watches,
+            "pods": watch.health,
+            "node_group": groups.node_groups.health,
+        }
         start(_gauges(metrics, inventory, live, watches=watches), "gauges")
         start(freeze_when_settled(lambda: inventory.synced and watch.health.synced), "memory")
         start(_note_known(inventory, watch), "known")
         leader = _leader_context(
-            client, inventory, watch=watch, events=events, trail=trail, metrics=metrics
+            client,
+            inventory,
+            watch=watch,
+            events=events,
+            trail=trail,
+            metrics=metrics,
+            groups=groups,
         )
         election = _election(options, client, LEDGER_LEASE)
         start_controllers(leader, election, start)
@@ -167,6 +184,7 @@ def _leader_context(  # noqa: PLR0913 -- the parts of one whole
     events: Recorder,
     trail: AuditTrail,
     metrics: WebhookMetrics,
+    groups: GroupService,
 ) -> LeaderContext:
     """Return what the controllers of the leader work with; *watch* tells them of pods."""
     pods = Pods()
@@ -176,12 +194,16 @@ def _leader_context(  # noqa: PLR0913 -- the parts of one whole
     )
     binder = _binding_handler(client, inventory, watch, metrics=metrics)
     binder.note_refusal = gangs.note_refusal
+    binder.groups = GroupGuard(
+        calls=client, groups=groups, assumed_pods=binder.assumed_pods, ledger_of=inventory.ledger
+    )
     return LeaderContext(
         client=client,
         inventory=inventory,
         pods=pods,
         binder=binder,
         gangs=gangs,
+        groups=groups,
         context_of=binder.context_of,
         events=events,
         trail=trail,
@@ -219,13 +241,16 @@ def _admission_app(
     trail, inventory = leader.trail, leader.inventory
     leader.binder.remember = trail.sink.remember
     leader.binder.records = trail.bind_records(lambda: inventory.settings_digest, callers.shown)
+    source = trail.source.reviewed_by(callers.shown)
     pods = PodHandler(
         view=lambda namespace: view_of(inventory, namespace, extender=extender),
         journal=trail.sink,
         metrics=metrics,
-        source=trail.source.reviewed_by(callers.shown),
+        source=source,
         snapshot_digest=trail.fleet_digest,
         defer=trail.defer,
+        note_unread=UnreadLog(sink=trail.sink, source=source).note,
+        replicas=trail.replicas,
     )
     workloads = WorkloadHandler(
         context_of=lambda namespace: pods.view(namespace).context,
@@ -271,7 +296,9 @@ def _keep_certificates(  # noqa: PLR0913 -- the parts of one whole
         if mutual is not None and options.clients is None:
             start(client_certificate(client, options.namespace).run(), "client certificate")
         if options.audit is not None:
-            for name, kept in audit_certificates(client, options.namespace).items():
+            # No Events: those would be about Secrets that may be in another namespace.
+            quiet = recording(lambda _: None, trail.writer.write)
+            for name, kept in audit_certificates(client, options.namespace, quiet).items():
                 start(kept.run(), name)
     look = _once_settings_are_known(inventory, read_pair if mutual is None else mutual)
     refresh = RefreshController(

@@ -15,6 +15,7 @@ from allocator.cli.http_server import Listen
 from allocator.cli.process import background
 from allocator.cluster.inventory import GPU_NODES, NODES, Inventory
 from allocator.cluster.pods import pod_informer
+from allocator.supernode.groups import group_service
 from kube.client import Client
 from kube.clock import SYSTEM
 from kube.config import Access
@@ -87,11 +88,20 @@ async def replica(server: ApiServer, *tokens: str) -> AsyncIterator[Ports]:
             entropy=1,
             now=SYSTEM.wall,
             defer=journal.defer,
+            joined=journal.remember_joined,
         )
         events = Recorder(client, controller="vgpu-admission.io/webhook", instance="replica")
         watch = pod_informer()
+        groups = group_service(inventory, OUR_NAMESPACE, events.record)
+        groups.pods.follow(watch)
         means = app._leader_context(  # noqa: SLF001 -- the composition itself is under test
-            client, inventory, watch=watch, events=events, trail=trail, metrics=metrics
+            client,
+            inventory,
+            watch=watch,
+            events=events,
+            trail=trail,
+            metrics=metrics,
+            groups=groups,
         )
         extender = extender_service(means)
         extender.follow(watch)
@@ -99,6 +109,7 @@ async def replica(server: ApiServer, *tokens: str) -> AsyncIterator[Ports]:
         start(inventory.run(), "inventory")
         start(events.run(), "events")
         start(means.gangs.run(), "refused members")
+        start(groups.node_groups.run(), "node groups")
         start(watch.follow(client), "pods")
         rest = routes(metrics, lambda: inventory.synced)
         callers = KnownCallers(paths=HookPaths(tokens or ("",)))

@@ -3,19 +3,20 @@
 import orjson
 
 from allocator.catalog.hami_keys import ALLOCATED_KEY, LOCK_ANNOTATION, NODE_KEY
-from allocator.cluster.hami_nodes import hami_locks, hami_register_inputs
-from allocator.cluster.inventory import NODES, Inventory
-from allocator.cluster.objects import AGENT_LABEL
+from allocator.catalog.keys import AGENT_LABEL
+from allocator.cluster.hami_nodes import hami_locks, hami_register_inputs, ownership_warnings
+from allocator.cluster.inventory import GPU_NODES, NODES, Inventory
 from allocator.cluster.pods import Pods
+from allocator.ledger.closed import closed_reason
 from allocator.request.pod_fields import decode_watched
 from allocator.request.pod_summary import PodSummary, summary_of
 from tests.fakes.api_objects import parsed
 from tests.fakes.api_rules import Json
 from tests.fakes.api_server import ApiServer
-from tests.integration.allocator.cluster.test_inventory import SYSTEM, config, play, until
+from tests.integration.allocator.cluster.test_inventory import GPU_NODE, SYSTEM, config, play, until
 
 REGISTER = '[{"id":"GPU-h","count":10,"devmem":15360,"type":"NVIDIA-Tesla T4","health":true}]'
-HAMI = "nodeAgent: hami"
+HAMI = "nodeAgent: hami\nvocabularies: [hami]"
 LOCK = "2026-11-25T03:00:00Z,team-a,p"
 
 
@@ -116,3 +117,50 @@ def test_registers_rest_on_the_pods_that_hami_counts() -> None:
 
 def _summary(pod: Json) -> PodSummary:
     return summary_of(decode_watched(orjson.dumps(pod)))
+
+
+def test_a_node_of_two_plugins_takes_no_pods() -> None:
+    """From when HAMi's register is there until it is removed; why is part of the identity."""
+    status = {**GPU_NODE["status"], "inventory": "sha256:1"}
+
+    async def scene(server: ApiServer, inventory: Inventory) -> None:
+        server.objects.create(parsed(SYSTEM), settings("hamiRegister: true"))
+        server.objects.create(parsed(NODES), node("a", ours=True))
+        server.objects.create(parsed(GPU_NODES), GPU_NODE | {"status": status})
+        await until(lambda: inventory.index().node_infos)
+        await until(lambda: not inventory.index().node_infos["a"].closed)
+        ledger = inventory.ledger("a")
+        assert ledger is not None
+        assert inventory.is_current(ledger)
+
+        server.objects.replace(
+            parsed(f"{NODES}/a"), node("a", ours=True, node_nvidia_register=REGISTER)
+        )
+        await until(lambda: inventory.index().node_infos["a"].closed)
+        assert not inventory.is_current(ledger)
+        identities = inventory.node_identities()
+        assert identities is not None
+        reason = closed_reason(ledger, identities["a"], upstream=False)
+        assert "HAMi's device plugin gives out its GPUs too" in reason
+
+        server.objects.replace(parsed(f"{NODES}/a"), node("a", ours=True))
+        await until(lambda: not inventory.index().node_infos["a"].closed)
+
+    play(scene)
+
+
+def test_a_scheduler_of_hamis_is_told_of() -> None:
+    """On a node of its plugin that the setting gives to us."""
+
+    async def scene(server: ApiServer, inventory: Inventory) -> None:
+        asked = node("a", node_nvidia_register=REGISTER, node_handshake="Requesting_x")
+        server.objects.create(parsed(NODES), asked)
+        await until(inventory.nodes)
+        assert ownership_warnings(inventory) == {}
+
+        server.objects.create(parsed(SYSTEM), settings(HAMI))
+        await until(lambda: ownership_warnings(inventory))
+        ((name, _),) = ownership_warnings(inventory)
+        assert name == "a"
+
+    play(scene)

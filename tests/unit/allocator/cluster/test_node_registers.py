@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 
+import msgspec
 import orjson
 import pytest
 
 from allocator.cluster.node_registers import NodeRegisters
 from allocator.cluster.objects import NodeObject, decode_node
-from allocator.config.settings import NodeAgent
+from allocator.config.settings import DEFAULTS, NodeAgent
 from allocator.hami.node_marks import HamiMarks
 from allocator.volcano.register import encode_register
 from tests.builders.model import T4, nodes_of
@@ -21,7 +22,9 @@ NODE = NodeObject("n0", VOLCANO, uid="u", hami=MARKS)
 
 def registers(agent: NodeAgent) -> NodeRegisters:
     found = NodeRegisters()
-    found.configure(factor=1, configs={}, agent=agent)
+    found.configure(
+        factor=1, configs={}, settings=msgspec.structs.replace(DEFAULTS, node_agent=agent)
+    )
     return found
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from allocator.config.node_templates import template_kinds
 from allocator.config.settings import (
     DEFAULTS,
     LARGEST,
@@ -10,9 +11,25 @@ from allocator.config.settings import (
     SettingsError,
     load_settings,
     settings_of,
-    template_kinds,
 )
 from allocator.model.request import Mode
+
+BAD_URLS = (
+    ("topo-master:9001", "/node_group"),
+    ("ftp://topo-master/node_group", "URL of an HTTP server"),
+    ("file:///etc/passwd", "URL of an HTTP server"),
+    ("http://", "URL of an HTTP server"),
+    ("http:///node_group", "URL of an HTTP server"),
+    ("http://admin:secret@topo-master/node_group", "password"),
+    ("http://a@b", "password"),
+    ("http://topo master/", "URL of an HTTP server"),
+    ("http://topo-master/\u00e9", "URL of an HTTP server"),
+    ("http://topo-master:999999/", "URL of an HTTP server"),
+    ("http://topo-master/#part", "URL of an HTTP server"),
+    ("http://TOPO/", "URL of an HTTP server"),
+    (f"http://{'a' * 300}/", "URL of an HTTP server"),
+    ("h" * 3000, "2048"),
+)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +63,7 @@ def test_what_is_said_is_taken() -> None:
         pytest.param("nodeTemplates: [{model: Tesla T4, gpus: 0}]", ["gpus"], id="no-gpus"),
         pytest.param("vocabularies: []", ["lacks volcano", "add volcano"], id="none-served"),
         pytest.param("vocabularies: [gpushare]", ["lacks volcano"], id="no-slots"),
-        pytest.param("vocabularies: [volcano, hami]", ["[1]", "hami", "gpushare"], id="unknown"),
+        pytest.param("vocabularies: [volcano, koordinator]", ["[1]", "koordinator"], id="unknown"),
         pytest.param("vocabularies: [Volcano]", ["Volcano", "volcano, gpushare"], id="capital"),
         pytest.param("vocabularies: ['volcano ']", ["volcano "], id="blank-at-the-end"),
         pytest.param("vocabularies: volcano", ["vocabularies"], id="vocabularies-no-list"),
@@ -81,6 +98,10 @@ def test_what_is_said_is_taken() -> None:
         ),
         pytest.param(
             f"gpuExclusiveRules: [{', '.join(['{a: b}'] * 65)}]", ["64"], id="rules-without-end"
+        ),
+        *(
+            pytest.param(f"nodeGroupURL: {url!r}", ["nodeGroupURL", said], id=f"url-{number}")
+            for number, (url, said) in enumerate(BAD_URLS)
         ),
         pytest.param("x" * (LARGEST + 1), [str(LARGEST)], id="too-long"),
         pytest.param("a: &a [1]\nb: *a\nfleet: open", ["unknown field"], id="anchors"),
@@ -149,3 +170,17 @@ def test_callers_of_hooks_that_nobody_can_be(text: str, told: str) -> None:
         load_settings(text)
 
     assert told in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://topo-master.metax-operator:9001/node_group",
+        "https://10.0.0.7/node_group?fresh=1",
+        "http://[fd00::7]:9001/node_group",
+        "http://topo-master",
+    ],
+)
+def test_where_the_tree_of_supernodes_is_read_is_a_url(url: str) -> None:
+    """By name or address."""
+    assert settings_of(f"nodeGroupURL: {url!r}").node_group_url == url

@@ -2,6 +2,7 @@
 
 import pytest
 
+from allocator.request.amounts import LARGEST_GROUP, group_size
 from tests.builders.containers import (
     CORES,
     GPU_COUNT,
@@ -126,3 +127,18 @@ def test_every_other_value_has_bounds(name: str, text: str, sentence: str) -> No
 def test_one_number_may_be_written_in_many_ways(text: str | int) -> None:
     """3000 MiB are 3000 MiB, however YAML and the API server spelled it."""
     assert only({NUMBER: "1", MEMORY: text}).memory == 3000
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "0", "-8", "+8", "8.0", "1e3", "0x10", " 8", "8 ", "٨", "65537", "9" * 400, "08", "8\n"],
+)
+def test_what_is_no_size_counts_as_none(text: str) -> None:
+    """Admission refuses it; a pod that came past admission is in no group by it."""
+    assert group_size(text) == 0
+
+
+def test_a_size_is_a_number_of_gpus_up_to_a_bound() -> None:
+    """As it is written in the annotation."""
+    assert group_size("64") == 64
+    assert group_size(str(LARGEST_GROUP)) == LARGEST_GROUP

@@ -2,6 +2,7 @@
 
 import pytest
 
+from allocator.catalog.keys import GROUP_SIZE_KEY
 from allocator.model.decision import Reason
 from allocator.model.request import Mode, Stage
 from allocator.request.containers import MOST_FINDINGS
@@ -38,7 +39,7 @@ GPU_CORES = "aliyun.com/gpu-core.percentage"
 )
 def test_a_pod_may_ask_for_nothing_of_ours(limits: Resources) -> None:
     """Such a pod is none of our business, whatever its annotations say."""
-    assert asked(box(limits), annotations={"volcano.sh/vgpu-mode": "mps"}) is None
+    assert asked(box(limits), annotations={"volcano.sh/vgpu-mode": "smi"}) is None
 
 
 def test_a_container_without_resources_asks_for_nothing() -> None:
@@ -197,7 +198,7 @@ def test_all_findings_of_a_pod_are_told_in_its_order() -> None:
         box({NUMBER: "1"}, name="good"),
         box({CORES: "140", MEMORY: "8Gi"}, name="bad"),
         init=[box({NUMBER: "99"}, name="first")],
-        annotations={"volcano.sh/vgpu-mode": "mps"},
+        annotations={"volcano.sh/vgpu-mode": "smi"},
     )
 
     assert [(finding.place, finding.field) for finding in found] == [
@@ -244,3 +245,37 @@ def test_our_own_slot_beside_gpushare_changes_nothing() -> None:
     assert before == after
     assert after.vocabulary == "gpushare"
     assert after.mode is Mode.MEMORY_ONLY
+
+
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [
+        ("", "is not a number of GPUs from 1 to 65536"),
+        ("0", "is not a number of GPUs"),
+        ("-64", "is not a number of GPUs"),
+        ("64.0", "is not a number of GPUs"),
+        ("6e1", "is not a number of GPUs"),
+        ("0x40", "is not a number of GPUs"),
+        ("64 ", "is not a number of GPUs"),
+        ("٦٤", "is not a number of GPUs"),
+        ("9" * 5000, "is not a number of GPUs"),
+        ("65537", "is not a number of GPUs"),
+        ("64\n", "is not a number of GPUs"),
+        ("\x1b[2J", "is not a number of GPUs"),
+        ("all", 'such as "64"'),
+        ("12", 'is not a multiple of the 8 GPUs of this pod; give a multiple of 8, such as "16"'),
+        ("1", 'such as "8"'),
+    ],
+)
+def test_a_size_of_a_group_that_no_group_has_is_refused(size: str, said: str) -> None:
+    """The sentence is short, safe to print, and names a size that would do."""
+    text = str(findings(box({NUMBER: "8"}), annotations={GROUP_SIZE_KEY: size})[0])
+    assert said in text
+    assert text.isprintable()
+    assert len(text) < 400
+
+
+def test_a_size_of_a_group_changes_nothing_else() -> None:
+    """The request is the same with it and without."""
+    asking = box({NUMBER: "8"})
+    assert request(asking, annotations={GROUP_SIZE_KEY: "64"}) == request(asking)

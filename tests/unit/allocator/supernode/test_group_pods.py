@@ -1,0 +1,136 @@
+"""Pods of jobs, as a watch tells of them."""
+
+from datetime import timedelta
+from typing import Any
+
+import orjson
+import pytest
+
+from allocator.catalog.keys import GROUP_SIZE_KEY
+from allocator.groups.members import GroupPod
+from allocator.request.pod_fields import decode_watched
+from allocator.supernode.group_pods import GroupPods, group_pod
+from tests.builders.gpunodes import NOON
+
+GPUS = {"metax-tech.com/gpu": "8"}
+JOB = {"kind": "Job", "name": "train", "uid": "owner-1", "controller": True}
+
+
+def written(
+    *,
+    uid: str = "u1",
+    limits: dict[str, str] | None = None,
+    owner: dict[str, Any] | None = None,
+    status: str = "Pending",
+    spec: dict[str, Any] | None = None,
+    **metadata: Any,  # noqa: ANN401 -- any metadata
+) -> bytes:
+    """Return a pod of a Job as the API server sends it."""
+    named = {"name": uid, "namespace": "team-a", "uid": uid, **metadata}
+    owners = [JOB if owner is None else owner]
+    resources = {"limits": GPUS if limits is None else limits}
+    return orjson.dumps(
+        {
+            "metadata": {
+                "creationTimestamp": "2026-11-21T12:00:00Z",
+                "ownerReferences": owners,
+                **named,
+            },
+            "spec": {"containers": [{"name": "main", "resources": resources}], **(spec or {})},
+            "status": {"phase": status},
+        }
+    )
+
+
+def seen(raw: bytes) -> GroupPod | None:
+    return group_pod(decode_watched(raw), raw)
+
+
+def test_a_job_is_a_pod_group_or_else_a_controller() -> None:
+    """Pods of one PodGroup may have several controllers."""
+    by_owner = seen(written(annotations={GROUP_SIZE_KEY: "64"}, spec={"nodeName": "n1"}))
+    assert by_owner == GroupPod(
+        uid="u1", job="team-a/owner owner-1", name="u1", size=64, node="n1", created=NOON
+    )
+    by_group = seen(written(annotations={"scheduling.k8s.io/group-name": "demo"}))
+    assert by_group is not None
+    assert by_group.job == "team-a/podgroup demo"
+
+
+def test_jobs_of_two_namespaces_are_never_one() -> None:
+    """A tenant may write the names of another tenant's objects into a pod."""
+    other = seen(written(namespace="team-b"))
+    mine = seen(written())
+    assert other is not None
+    assert mine is not None
+    assert other.job != mine.job
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        written(status="Succeeded"),
+        written(status="Failed"),
+        written(deletionTimestamp="2026-11-21T12:00:00Z"),
+        written(limits={"cpu": "1"}),
+        written(owner={"kind": "Job", "uid": "owner-1"}),
+        written(owner={"kind": "Job", "uid": "owner-1", "controller": False}),
+        written(owner={"kind": "Job", "uid": "", "controller": True}),
+    ],
+)
+def test_what_is_over_asks_for_nothing_or_has_no_job_is_left_out(raw: bytes) -> None:
+    """None of these needs room near others."""
+    assert seen(raw) is None
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        {"scheduling.k8s.io/group-name": "../../x"},
+        {"scheduling.k8s.io/group-name": "a" * 300},
+        {"scheduling.k8s.io/group-name": ""},
+        {"scheduling.k8s.io/group-name": "UPPER"},
+        {"scheduling.k8s.io/group-name": "a\n"},
+        {GROUP_SIZE_KEY: "9" * 100_000},
+        {GROUP_SIZE_KEY: "-1"},
+        {GROUP_SIZE_KEY: "0"},
+        {GROUP_SIZE_KEY: "nan"},
+        {GROUP_SIZE_KEY: "1e9"},
+        {GROUP_SIZE_KEY: "\u0664"},
+    ],
+)
+def test_hostile_annotations_name_neither_group_nor_size(hostile: dict[str, str]) -> None:
+    """The pod is one of its controller all the same."""
+    found = seen(written(annotations=hostile))
+    assert found is not None
+    assert (found.job, found.size) == ("team-a/owner owner-1", 0)
+
+
+def test_a_time_that_cannot_be_read_is_none() -> None:
+    """A pod without one is not new."""
+    found = seen(written(creationTimestamp="yesterday"))
+    assert found is not None
+    assert found.created is None
+
+
+def test_jobs_are_known_while_their_pods_are() -> None:
+    """Nothing is left of a job whose last pod is gone."""
+    pods = GroupPods()
+    first = seen(written(uid="u1", annotations={GROUP_SIZE_KEY: "16"}))
+    second = seen(written(uid="u2"))
+    pods.update({"u1": first, "u2": second})
+    assert pods.has_groups()
+    assert {pod.uid for pod in pods.job("team-a/owner owner-1")} == {"u1", "u2"}
+    assert pods.waiting_jobs(NOON) == ["team-a/owner owner-1"]
+
+    bound = {uid: seen(written(uid=uid, spec={"nodeName": "n1"})) for uid in ("u1", "u2")}
+    size = seen(written(uid="u1", spec={"nodeName": "n1"}, annotations={GROUP_SIZE_KEY: "16"}))
+    pods.update({**bound, "u1": size})
+    assert pods.waiting_jobs(NOON) == []
+    assert pods.waiting_jobs(NOON - timedelta(seconds=1)) == ["team-a/owner owner-1"]
+
+    pods.update({"u1": None})
+    assert not pods.has_groups()
+    assert pods.pod("u1") is None
+    pods.update({"u2": None, "never": None})
+    assert list(pods.job("team-a/owner owner-1")) == []

@@ -1,0 +1,226 @@
+"""Groups at a bind: where a member may go, and which of two groups that begin at once stays."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Unpack
+
+import orjson
+import pytest
+
+from allocator.catalog.keys import GROUP_SIZE_KEY
+from allocator.cluster.assumed_pods import AssumedPods
+from allocator.config.settings import DEFAULTS
+from allocator.ledger.ledger import Ledger
+from allocator.model.gpu import Node
+from allocator.scheduling.group_steering import GroupSteering, LedgerIndex
+from allocator.supernode.group_pods import GroupPods
+from kube.client import CallOptions
+from kube.clock import Clock
+from tests.builders.bindings import answered, binding, review, stored
+from tests.builders.gpunodes import NOON, Json, gpu_node
+from tests.builders.groups import SupernodeCluster
+from tests.builders.model import nodes_of, snapshot
+from tests.builders.pods import CORES, NUMBER, admitted, container, pod, received
+from tests.fakes.api_client import FakeApiClient
+from tests.fakes.ledger_server import patched_or_refused
+from webhook.admission.context import AdmissionContext
+from webhook.binding.binding_server import BindingHandler
+from webhook.binding.group_client import GroupGuard
+
+NODES = [f"n{number}" for number in range(1, 9)]
+CONTEXT = AdmissionContext(
+    settings=DEFAULTS, snapshot=snapshot(*(nodes_of(8, name=name) for name in NODES))
+)
+WHOLE = {NUMBER: 8, CORES: 100, "volcano.sh/vgpu-memory-percentage": 100}
+ASKING = admitted(received(pod(container(limits=WHOLE))), CONTEXT)
+
+
+@dataclass(slots=True)
+class Ledgers(FakeApiClient):
+    """An API server with eight GPUNodes and the pods of two jobs of four."""
+
+    stored: dict[str, Json]
+    pods: dict[str, Json]
+
+    async def get(self, path: str, **_: Unpack[CallOptions]) -> bytes:
+        await asyncio.sleep(0)
+        name = path.rpartition("/")[2]
+        if name == "gpunodes":
+            return orjson.dumps({"items": list(self.stored.values())})
+        return orjson.dumps((self.stored if "/gpunodes/" in path else self.pods)[name])
+
+    async def json_patch(
+        self, path: str, ops: Sequence[Mapping[str, object]], **_: Unpack[CallOptions]
+    ) -> bytes:
+        await asyncio.sleep(0)
+        name = path.rpartition("/")[2]
+        self.stored[name] = patched_or_refused(self.stored[name], ops)
+        return orjson.dumps(self.stored[name])
+
+
+@dataclass(slots=True)
+class Known:
+    """What one replica knows: ledgers as they were when it last heard of them."""
+
+    cluster: SupernodeCluster
+    heard: LedgerIndex = field(default_factory=lambda: LedgerIndex({}, {}))
+
+    @property
+    def pods(self) -> GroupPods:
+        return self.cluster.pods
+
+    def steering(self, assumed_pods: AssumedPods) -> GroupSteering | None:
+        del assumed_pods
+        return self.cluster.steering()
+
+    def steering_on_ledgers(
+        self, ledgers: LedgerIndex, assumed_pods: AssumedPods
+    ) -> GroupSteering | None:
+        del assumed_pods
+        known = self.cluster.steering()
+
+        def node_of(name: str) -> Node | None:
+            ledger = ledgers.ledgers.get(name)
+            return None if ledger is None else ledger.node
+
+        return replace(known, node_of=node_of, entry_of=ledgers.entries.get)
+
+
+def server() -> Ledgers:
+    names = [f"{job}-{number}" for job in "ab" for number in range(4)]
+    return Ledgers(
+        stored={name: gpu_node(nodes_of(8, name=name)) for name in NODES},
+        pods={name: stored(ASKING, name=name, uid=name) for name in names},
+    )
+
+
+def replica(calls: Ledgers, *, boxes: Mapping[str, Mapping[str, Sequence[str]]]) -> BindingHandler:
+    """Return a replica that has heard of the pods of both jobs, and of no entry."""
+    cluster = SupernodeCluster(boxes=boxes, now=NOON + timedelta(hours=1))
+    for job in "ab":
+        cluster.make(job, *(f"{job}-{number}" for number in range(4)), size=32)
+    clock = Clock(random=lambda: 0)
+    binder = BindingHandler(
+        calls=calls,
+        context_of=lambda _: CONTEXT,
+        nodes_with_entry=lambda _: frozenset(),
+        clock=clock,
+    )
+    binder.groups = GroupGuard(
+        calls=calls,
+        groups=Known(cluster),
+        assumed_pods=binder.assumed_pods,
+        ledger_of=_unknown,
+        clock=clock,
+    )
+    return binder
+
+
+def _unknown(_: str) -> Ledger | None:
+    return None
+
+
+ONE_BOX = {"sb1": {"df1": ("n1", "n2"), "df2": ("n3", "n4")}}
+TWO_BOXES = {**ONE_BOX, "sb2": {"df3": ("n5", "n6"), "df4": ("n7", "n8")}}
+
+
+async def bind(binder: BindingHandler, name: str, node: str, *, dry: bool = False) -> Json:
+    written = binding(node=node, name=name, uid=name)
+    return answered(await binder.bind(review(written, name=name, dryRun=dry)))
+
+
+def entries(calls: Ledgers) -> dict[str, str]:
+    """Return the node of each pod with an entry."""
+    return {
+        entry["pod"]["name"]: name
+        for name, one in calls.stored.items()
+        for entry in one["spec"]["entries"]
+    }
+
+
+def test_a_node_outside_the_domain_of_a_group_is_denied() -> None:
+    """The sentence says so, and nothing is committed; a dry run gets the same answer."""
+    calls = server()
+    binder = replica(calls, boxes=ONE_BOX)
+    for dry in (True, False):
+        answer = asyncio.run(bind(binder, "a-0", "n5", dry=dry))
+        assert not answer["allowed"]
+        message = answer["status"]["message"]
+        assert message == 'node "n5": outside the domain of the pod\'s group [GroupDoesNotFit]'
+    assert entries(calls) == {}
+
+
+def test_a_first_pod_gets_its_node() -> None:
+    """Its group has the domain to itself."""
+    calls = server()
+    assert asyncio.run(bind(replica(calls, boxes=ONE_BOX), "a-0", "n2"))["allowed"]
+    assert entries(calls) == {"a-0": "n2"}
+
+
+def test_of_two_groups_that_begin_at_once_one_stays() -> None:
+    """Two replicas that know nothing of each other would give half of the room to each."""
+    calls = server()
+
+    async def both() -> list[Json]:
+        replicas = [replica(calls, boxes=ONE_BOX) for _ in range(2)]
+        binds = (bind(replicas[0], "a-0", "n1"), bind(replicas[1], "b-0", "n3"))
+        return list(await asyncio.gather(*binds))
+
+    first, second = asyncio.run(both())
+    assert first["allowed"]
+    assert not second["allowed"]
+    assert "another group takes its room" in str(second["status"])
+    assert entries(calls) == {"a-0": "n1"}
+
+
+def test_two_groups_that_both_find_room_both_stay() -> None:
+    """Each in a domain of its own."""
+    calls = server()
+
+    async def both() -> list[Json]:
+        replicas = [replica(calls, boxes=TWO_BOXES) for _ in range(2)]
+        binds = (bind(replicas[0], "a-0", "n1"), bind(replicas[1], "b-0", "n5"))
+        return list(await asyncio.gather(*binds))
+
+    assert [answer["allowed"] for answer in asyncio.run(both())] == [True, True]
+
+
+def test_two_pods_of_one_group_that_begin_at_once_end_in_one_domain() -> None:
+    """Each replica may have chosen another; one of the two goes back to its scheduler."""
+    calls = server()
+
+    async def both() -> list[Json]:
+        replicas = [replica(calls, boxes=TWO_BOXES) for _ in range(2)]
+        binds = (bind(replicas[0], "a-0", "n1"), bind(replicas[1], "a-1", "n5"))
+        return list(await asyncio.gather(*binds))
+
+    assert sum(answer["allowed"] for answer in asyncio.run(both())) == 1
+    assert len(entries(calls)) == 1
+
+
+def test_a_group_that_began_before_stays_whatever_its_name() -> None:
+    """The later one withdraws, also if its key is the smaller one."""
+    calls = server()
+    assert asyncio.run(bind(replica(calls, boxes=ONE_BOX), "b-0", "n3"))["allowed"]
+    answer = asyncio.run(bind(replica(calls, boxes=ONE_BOX), "a-0", "n1"))
+    assert not answer["allowed"]
+    assert entries(calls) == {"b-0": "n3"}
+
+
+@pytest.mark.parametrize("size", ["32", None, "garbage"])
+def test_a_pod_that_no_watch_told_of_is_judged_by_itself(size: str | None) -> None:
+    """Its own metadata say which job it is of, and how large its groups are."""
+    calls = server()
+    owner = {"kind": "Job", "name": "new", "uid": "owner-1", "controller": True}
+    named = {} if size is None else {GROUP_SIZE_KEY: size}
+    annotations = {**ASKING["metadata"].get("annotations", {}), **named}
+    calls.pods["new-0"] = stored(
+        ASKING, name="new-0", uid="new-0", annotations=annotations, ownerReferences=[owner]
+    )
+    answer = asyncio.run(bind(replica(calls, boxes=ONE_BOX), "new-0", "n5"))
+    if size == "garbage":
+        assert "is not a number of GPUs" in str(answer["status"])
+    else:
+        assert answer["allowed"] == (size is None)
