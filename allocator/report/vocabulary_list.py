@@ -65,6 +65,8 @@ def resource_units(vocabulary: Vocabulary) -> Iterator[tuple[str, str]]:
 
 def annotation_keys(vocabulary: Vocabulary) -> Iterator[tuple[str, str]]:
     """Yield each annotation that its ecosystem has on pods, with what it says."""
+    shares = vocabulary.share_keys
+    policy, app_class = (None, None) if shares is None else (shares.policy, shares.app_class)
     rows = (
         (vocabulary.mode_key, "the mode"),
         (vocabulary.modes_key, "the accepted modes, separated by commas"),
@@ -73,6 +75,9 @@ def annotation_keys(vocabulary: Vocabulary) -> Iterator[tuple[str, str]]:
         (vocabulary.not_models, "models that are not accepted"),
         (vocabulary.use_uuids, "accepted GPUs"),
         (vocabulary.not_uuids, "GPUs that are not accepted"),
+        (policy, "how the GPU is shared"),
+        (app_class, "with which pods it is shared"),
+        (vocabulary.topology_key, "true or false; links between GPUs always count"),
         (vocabulary.numa_key, "true: a container has GPUs of one NUMA node"),
     )
     yield from ((key, meaning) for key, meaning in rows if key is not None)

@@ -32,6 +32,8 @@ def test_no_name_is_left_out(vocabulary: Vocabulary) -> None:
         for field in dataclasses.fields(vocabulary)
         if field.name.endswith("_key") or field.name.startswith(("use_", "not_"))
     }
+    if (shares := vocabulary.share_keys) is not None:
+        named |= {shares.policy, shares.app_class}
     assert set(keys) == named - {None}
 
 
