@@ -94,8 +94,19 @@ class GroupSteering:
             return dict.fromkeys(names, FailureReason(f"group {chosen.text}", lasting=True))
         return {name: OUTSIDE for name in names if name not in chosen.nodes}
 
-    def refusal(self, node: str, *, pod: GroupPod | None, uid: str, request: PodRequest) -> str:
-        """Return why the pod may not be bound to *node* because of groups; empty if it may."""
+    def refusal(
+        self,
+        node: str,
+        *,
+        pod: GroupPod | None,
+        uid: str,
+        request: PodRequest,
+        any_tier: bool = False,
+    ) -> str:
+        """Return why the pod may not be bound to *node* because of groups; empty if it may.
+
+        *any_tier* says that its scheduler chooses between dragonflies and switchboxes.
+        """
         own = self._group(pod, request)
         if own is None:
             reserved = self._reserved_failures(uid, request, (node,))
@@ -103,7 +114,7 @@ class GroupSteering:
         if self.why_unknown:
             return f"{UNKNOWN_TREE.text}: {self.why_unknown}"
         need, usable = self._need(own, uid, request), self._usable(uid, request)
-        taken = self._fabric(own, uid).takes(node, need, usable)
+        taken = self._fabric(own, uid).takes(node, need, usable, any_tier=any_tier)
         if isinstance(taken, GroupDomain):
             return ""
         return OUTSIDE.text if taken is None else taken.text
