@@ -74,6 +74,7 @@ def annotation_keys(vocabulary: Vocabulary) -> Iterator[tuple[str, str]]:
         (vocabulary.use_uuids, "accepted GPUs"),
         (vocabulary.not_uuids, "GPUs that are not accepted"),
         (vocabulary.numa_key, "true: a container has GPUs of one NUMA node"),
+        (vocabulary.topology_key, "true or false; GPUs with good links are preferred either way"),
     )
     yield from ((key, meaning) for key, meaning in rows if key is not None)
 
