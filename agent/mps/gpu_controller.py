@@ -173,8 +173,8 @@ class MpsGpuController:
             if trouble.kind is not MpsTroubleKind.FAULT:
                 self._count_failure()
         self._before = seen
-        self._memory = _remembered(
-            self._memory, seen, desired, before=self._recorded(seen), now=now
+        self._memory = _new_memory(
+            self._memory, seen, desired, before=self._mode_before(seen), now=now
         )
         step = next_step(seen, desired, self._memory, now=now)
         if isinstance(step, Waiting | Ready | MpsIdle):
@@ -226,7 +226,7 @@ class MpsGpuController:
             ]
         )
 
-    def _recorded(self, seen: MpsObservation) -> ComputeMode | None:
+    def _mode_before(self, seen: MpsObservation) -> ComputeMode | None:
         """Return what is to be put back; DEFAULT where a damaged journal no longer says it."""
         journal = self._services.journal
         before = journal.before.get(self.uuid)
@@ -357,7 +357,7 @@ class MpsGpuController:
             self._changed()
 
 
-def _remembered(
+def _new_memory(
     memory: MpsMemory,
     seen: MpsObservation,
     desired: MpsDesired,

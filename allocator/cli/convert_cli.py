@@ -33,14 +33,14 @@ def answer(policy: str, kubeconfig: str, streams: Streams) -> int:
     try:
         text = read(policy, streams.input, most=MOST_BYTES)
     except UnusableError as error:
-        return _failed(str(error), streams)
+        return _fail(str(error), streams)
     found = scheduler_configuration(text, kubeconfig=kubeconfig)
     if isinstance(found, Rejected):
-        return _failed(problems_text(policy, found.problems), streams)
+        return _fail(problems_text(policy, found.problems), streams)
     streams.output.write(f"{document_text(found.value, yaml=True)}\n")
     return 0
 
 
-def _failed(why: str, streams: Streams) -> int:
+def _fail(why: str, streams: Streams) -> int:
     streams.errors.write(f"error: {inert_lines(why)}\n")
     return 1

@@ -199,6 +199,7 @@ class Settings(
     node_group_url: Annotated[str, msgspec.Meta(max_length=2048)] = msgspec.field(
         default="", name="nodeGroupURL"
     )
+    hyper_nodes: bool = False
     enforcement: Enforcement = Enforcement.REPORT
     audit: AuditSettings = AuditSettings()
     review_client_ca: Annotated[str, msgspec.Meta(max_length=64 * 1024)] = msgspec.field(
@@ -332,6 +333,10 @@ def _check_supernodes(settings: Settings) -> None:
         raise SettingsError(
             f"settings.yaml: nodeGroupURL {quote(url)} is not accepted: {problem}; "
             "give one such as http://topo-master.metax-operator:9001/node_group"
+        )
+    if settings.hyper_nodes and not url:
+        raise SettingsError(
+            "settings.yaml: hyperNodes true needs nodeGroupURL, where the tree of nodes is read"
         )
 
 

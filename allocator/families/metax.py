@@ -85,14 +85,14 @@ def _gpus(found: MetaxGpus) -> list[Gpu]:
             slots=card.shares,
             healthy=card.healthy,
             numa=card.numa,
-            links=_linked_uuids(card, zones),
+            links=_links_of(card, zones),
             family=METAX,
         )
         for index, card in enumerate(found.cards)
     ]
 
 
-def _linked_uuids(card: MetaxCard, zones: Mapping[int | None, Sequence[str]]) -> tuple[str, ...]:
+def _links_of(card: MetaxCard, zones: Mapping[int | None, Sequence[str]]) -> tuple[str, ...]:
     if card.zone is None:
         return ()
     return tuple(uuid for uuid in zones[card.zone] if uuid != card.uuid)

@@ -79,18 +79,22 @@ class Fabric:
                     return GroupDomain(domain, nodes)
         return self._waits(need, usable)
 
-    def takes(self, name: str, need: GroupNeed, usable: Idle) -> GroupDomain | GroupWaits | None:
+    def takes(
+        self, name: str, need: GroupNeed, usable: Idle, *, any_tier: bool = False
+    ) -> GroupDomain | GroupWaits | None:
         """Say whether node *name* may take a pod of the group.
 
-        Any domain around the node does that is as close as the best. ``None`` where only other
-        nodes are in such a domain.
+        A dragonfly around the node does if it has the room, and a switchbox if no dragonfly has it.
+        With *any_tier* it does anyway, for schedulers that choose tiers themselves. ``None`` where
+        only other nodes are in such a domain.
         """
         fitting = self._fitting(need, usable)
         best = next(fitting, None)
         if best is None:
             return self._waits(need, usable)
-        equal = takewhile(lambda domain: domain.tier == best.tier, fitting)
-        for domain in (best, *equal):
+        widest = Tier.SWITCHBOX if any_tier else max(best.tier, Tier.DRAGONFLY)
+        close = takewhile(lambda domain: domain.tier <= widest, fitting)
+        for domain in (best, *close):
             if name in domain.nodes:
                 nodes = self._open_nodes(domain, need, usable)
                 if name in nodes:

@@ -19,6 +19,7 @@ from allocator.model.untrusted import is_safe_name
 _NUMBERED: Final = re.compile(r"(.*-)([0-9]{1,4})(?:-[a-z0-9]{5})?")
 
 
+POD_GROUP_JOB: Final = "/podgroup "  # in the name of a job, between its namespace and PodGroup
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 
 
@@ -54,7 +55,7 @@ def job_of(
     owner = next((one.uid for one in owners or () if one.controller), "")
     if not named and not owner:
         return None
-    return f"{namespace}/podgroup {named}" if named else f"{namespace}/owner {owner}"
+    return f"{namespace}{POD_GROUP_JOB}{named}" if named else f"{namespace}/owner {owner}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

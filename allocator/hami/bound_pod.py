@@ -24,7 +24,7 @@ def hami_annotations(bound: BoundPod) -> Mapping[str, str]:
     Where our agent serves the pod, nobody waits for HAMi's plugin. All is written as that leaves
     it, and HAMi's scheduler counts what the pod holds.
     """
-    containers = _listed(bound)
+    containers = _device_lists(bound)
     seconds = str(int(bound.now.timestamp()))
     return {
         NODE_KEY: bound.assignment.node,
@@ -36,7 +36,7 @@ def hami_annotations(bound: BoundPod) -> Mapping[str, str]:
     }
 
 
-def _listed(bound: BoundPod) -> Sequence[Sequence[ListedDevice]]:
+def _device_lists(bound: BoundPod) -> Sequence[Sequence[ListedDevice]]:
     """Return the devices of each container of the spec, init containers first.
 
     MIG instances are left out. Their GPUs are not registered with HAMi, which would close a GPU

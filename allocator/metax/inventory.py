@@ -97,7 +97,7 @@ def _whole_gpus(name: str, published: PublishedGpus) -> MetaxGpus:
     """
     healthy = min(_number(published.allocatable, GPU), MOST_CARDS)
     number = min(max(_number(published.capacity, GPU), healthy), MOST_CARDS)
-    model, memory, problems = _label_values(published.labels)
+    model, memory, problems = _labels_of(published.labels)
     cards = tuple(
         MetaxCard(
             uuid=f"{name[:_LONGEST_NAME]}-metax-{index}",
@@ -113,7 +113,7 @@ def _whole_gpus(name: str, published: PublishedGpus) -> MetaxGpus:
     return MetaxGpus(mode=NodeMode.NATIVE, cards=cards, problems=problems)
 
 
-def _label_values(labels: Mapping[str, str]) -> tuple[str, int, tuple[Problem, ...]]:
+def _labels_of(labels: Mapping[str, str]) -> tuple[str, int, tuple[Problem, ...]]:
     """Return the model and the MiB of each whole GPU by the labels of the node."""
     model, memory = labels.get(MODEL_LABEL, ""), labels.get(MEMORY_LABEL)
     if _MODEL.fullmatch(model) is None:

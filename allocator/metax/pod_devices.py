@@ -48,7 +48,7 @@ def shared_annotations(
         PREDICATE_TIME_KEY: str(_unix_nanoseconds(now)),
         SGPU_TO_ALLOCATE_KEY: text,
         SGPU_ALLOCATED_KEY: text,
-        **_bind_keys(node, now),
+        **_node_annotations(node, now),
     }
 
 
@@ -63,11 +63,11 @@ def whole_annotations(
     return {
         GPU_TO_ALLOCATE_KEY: text,
         GPU_ALLOCATED_KEY: text,
-        **_bind_keys(node, now),
+        **_node_annotations(node, now),
     }
 
 
-def _bind_keys(node: str, now: datetime) -> dict[str, str]:
+def _node_annotations(node: str, now: datetime) -> dict[str, str]:
     """Return what HAMi's scheduler writes of each bind, whatever the make of the GPUs."""
     seconds = str(int(now.timestamp()))
     return {NODE_KEY: node, TIME_KEY: seconds, BIND_TIME_KEY: seconds, PHASE_KEY: ALLOCATING}

@@ -94,8 +94,19 @@ class GroupSteering:
             return dict.fromkeys(names, FailureReason(f"group {chosen.text}", lasting=True))
         return {name: OUTSIDE for name in names if name not in chosen.nodes}
 
-    def refusal(self, node: str, *, pod: GroupPod | None, uid: str, request: PodRequest) -> str:
-        """Return why the pod may not be bound to *node* because of groups; empty if it may."""
+    def refusal(
+        self,
+        node: str,
+        *,
+        pod: GroupPod | None,
+        uid: str,
+        request: PodRequest,
+        any_tier: bool = False,
+    ) -> str:
+        """Return why the pod may not be bound to *node* because of groups; empty if it may.
+
+        *any_tier* says that its scheduler chooses between dragonflies and switchboxes.
+        """
         own = self._group(pod, request)
         if own is None:
             reserved = self._reserved_failures(uid, request, (node,))
@@ -103,7 +114,7 @@ class GroupSteering:
         if self.why_unknown:
             return f"{UNKNOWN_TREE.text}: {self.why_unknown}"
         need, usable = self._need(own, uid, request), self._usable(uid, request)
-        taken = self._fabric(own, uid).takes(node, need, usable)
+        taken = self._fabric(own, uid).takes(node, need, usable, any_tier=any_tier)
         if isinstance(taken, GroupDomain):
             return ""
         return OUTSIDE.text if taken is None else taken.text
@@ -139,7 +150,7 @@ class GroupSteering:
     def _need(self, group: Group, uid: str, request: PodRequest) -> GroupNeed:
         """Return what the group needs, pod *uid* counted as waiting."""
         others = [one for one in group.members if one.uid != uid]
-        placed = self._placed(others)
+        placed = self._nodes_of(others)
         gpus = gpus_of(request)
         members = sum(placed.values())
         waiting = 1 + len(others) - members
@@ -153,7 +164,7 @@ class GroupSteering:
         made = [one.created for one in group.members if one.created is not None]
         return self.now - max(made, default=self.now) < MAKING
 
-    def _placed(self, pods: Iterable[GroupPod]) -> dict[str, int]:
+    def _nodes_of(self, pods: Iterable[GroupPod]) -> dict[str, int]:
         placed: dict[str, int] = {}
         for pod in pods:
             node = pod.node or self._coming_to(pod.uid)
@@ -163,14 +174,14 @@ class GroupSteering:
 
     def _coming_to(self, uid: str) -> str:
         found = self.entry_of(uid)
-        return found[0] if found is not None else self._assumed.get(uid, "")
+        return found[0] if found is not None else self._assumed_nodes.get(uid, "")
 
     def _entry(self, uid: str) -> Entry | None:
         found = self.entry_of(uid)
         return None if found is None else found[1]
 
     @cached_property
-    def _assumed(self) -> Mapping[str, str]:
+    def _assumed_nodes(self) -> Mapping[str, str]:
         return {
             pod.uid: name
             for name, pods in self.nominations.items()
@@ -199,13 +210,13 @@ class GroupSteering:
         entry = self._entry(pod.uid)
         if entry is not None:
             return len({grant.gpu for part in entry.containers for grant in part.grants})
-        node = self._assumed.get(pod.uid, "")
+        node = self._assumed_nodes.get(pod.uid, "")
         found = [one for one in self.nominations.get(node, ()) if one.uid == pod.uid]
         return _gpus_claimed(found[0]) if found else 0
 
     def _reservation(self, group: Group, uid: str, idle: Idle) -> Reservation | None:
         """Return the room that pods of *group* hold; pod *uid* holds none against itself."""
-        placed = self._placed(group.members)
+        placed = self._nodes_of(group.members)
         gpus = max(map(self._gpus_held, group.members), default=0)
         if not placed or not gpus:
             return None

@@ -101,16 +101,16 @@ def _of_pod(known: Sequence[_Pair], uid: str, at: datetime) -> PastPod | None:
         and pair[1].digest == digest
         and pair[1].at <= first
     ]
-    return _folded([*asked[-1:], *own], at, about=own)
+    return _fold([*asked[-1:], *own], at, about=own)
 
 
 def _of_request(known: Sequence[_Pair], record: AdmissionRecord, at: datetime) -> PastPod | None:
     key = subject_key(record)
     own = [pair for pair in known if subject_key(pair[1]) == key]
-    return _folded(own, at, about=own)
+    return _fold(own, at, about=own)
 
 
-def _folded(pairs: Sequence[_Pair], at: datetime, *, about: Sequence[_Pair]) -> PastPod | None:
+def _fold(pairs: Sequence[_Pair], at: datetime, *, about: Sequence[_Pair]) -> PastPod | None:
     """Return the state that the records *about* one subject make; *pairs* are told as well."""
     key = subject_key(about[-1][1])
     if key is None:

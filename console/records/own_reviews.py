@@ -27,8 +27,8 @@ def own_reviews(reviews: Iterable[AdmissionRecord], uid: str) -> frozenset[str]:
     confirmations = _first_of_each_pod(alike)
     decisions = [one for one in alike if not one.pod_uid]
     # A pod that other hooks have changed is decided again, which then changes nothing.
-    begun = _matched([one for one in decisions if not _is_again(one)], confirmations, {})
-    again = _matched([one for one in decisions if _is_again(one)], confirmations, begun)
+    begun = _match([one for one in decisions if not _is_again(one)], confirmations, {})
+    again = _match([one for one in decisions if _is_again(one)], confirmations, begun)
     return frozenset(each[uid].id for each in (begun, again) if uid in each)
 
 
@@ -57,7 +57,7 @@ def _is_again(decision: AdmissionRecord) -> bool:
     return not (decision.changes or decision.cut)
 
 
-def _matched(
+def _match(
     decisions: Sequence[AdmissionRecord],
     confirmations: Sequence[AdmissionRecord],
     begun: Mapping[str, AdmissionRecord],

@@ -6,7 +6,7 @@ One of two that began at once then sees the other. One of them withdraws its ent
 so that neither holds half of what both need.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -63,6 +63,8 @@ class GroupGuard:
     groups: GroupSource
     assumed_pods: AssumedPods  # pods that are being bound
     ledger_of: Callable[[str], Ledger | None]  # a cached ledger by node
+    # Names of schedulers that choose between dragonflies and switchboxes themselves.
+    tier_choosers: Callable[[], Collection[str]] = tuple
     clock: Clock = SYSTEM
 
     def denial(self, bind: BindRequest) -> Denied | None:
@@ -98,7 +100,11 @@ class GroupGuard:
     def _denial(self, bind: BindRequest, steering: GroupSteering) -> Denied | None:
         node = bind.bound.node
         text = steering.refusal(
-            node, pod=self._pod(bind), uid=bind.live.uid, request=bind.wanted.request
+            node,
+            pod=self._pod(bind),
+            uid=bind.live.uid,
+            request=bind.wanted.request,
+            any_tier=bind.live.pod.spec.scheduler_name in self.tier_choosers(),
         )
         if not text:
             return None

@@ -147,11 +147,11 @@ def live_pod(raw: bytes) -> LivePod:
         deleting=live.metadata.deletion_timestamp is not None,
         over=live.status.over,
         started=_has_started(live.status),
-        claimed=_claimed(live.status),
+        claimed=_claims(live.status),
     )
 
 
-def _claimed(status: StoredStatus) -> frozenset[str]:
+def _claims(status: StoredStatus) -> frozenset[str]:
     claim = status.extended_resource_claim_status
     mappings = () if claim is None else claim.request_mappings or ()
     return frozenset(mapping.resource_name for mapping in mappings)

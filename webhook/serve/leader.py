@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from allocator.cli.process import Start
 from allocator.cluster.hami_nodes import hami_locks, hami_register_inputs, ownership_warnings
@@ -21,12 +22,18 @@ from allocator.controllers.gang import GangController
 from allocator.controllers.gpunode import GpuNodeController
 from allocator.controllers.reclaim import ReclaimController
 from allocator.controllers.volcano_register import VolcanoRegisterController, register_inputs
+from allocator.groups import hyper_nodes_controller
+from allocator.groups.hyper_nodes_controller import (
+    HyperNodesController,
+    PodGroupTopologyController,
+)
 from allocator.hami import ownership_controller
 from allocator.hami.node_lock_client import NodeLockClient
 from allocator.hami.node_lock_controller import NodeLockController
 from allocator.hami.register_controller import HamiRegisterController
 from allocator.supernode.groups import GroupService
 from kube.client import Client
+from kube.clock import SYSTEM
 from kube.events import Recorder
 from kube.leases import Election
 from kube.workqueue import SWEEP_SECONDS, run_while_leading
@@ -36,6 +43,9 @@ from webhook.binding.late_commit_controller import Caches, LateCommitController
 from webhook.records import settings_controller, waiting_controller
 from webhook.records.trail import AuditTrail
 from webhook.serve.metrics import WebhookMetrics
+
+# vc-scheduler begins a session each second, and may place a job in the next one.
+TOPOLOGY_SECONDS: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +87,11 @@ def start_controllers(leader: LeaderContext, election: Election, start: Start) -
             _settings_record_controller(leader).sweep,
             settings_controller.SWEEP_SECONDS,
         ),
+        "hyper nodes": (
+            _hyper_nodes_controller(leader).sweep,
+            hyper_nodes_controller.SWEEP_SECONDS,
+        ),
+        "group topology": (_topology_controller(leader).sweep, TOPOLOGY_SECONDS),
         "hiding policy": (_hiding_controller(leader).sweep, hiding_policy.SWEEP_SECONDS),
     }
     start(election.run(), "ledger election")
@@ -181,6 +196,25 @@ def _conditions_controller(leader: LeaderContext) -> match_conditions.MatchCondi
 def _hiding_controller(leader: LeaderContext) -> hiding_policy.HidingPolicyController:
     return hiding_policy.HidingPolicyController(
         leader.client, vocabularies=lambda: leader.inventory.vocabularies
+    )
+
+
+def _hyper_nodes_controller(leader: LeaderContext) -> HyperNodesController:
+    settings, groups = leader.inventory, leader.groups.node_groups
+    return HyperNodesController(
+        leader.client,
+        tree=lambda: None if groups.why_unknown else groups.tree,
+        enabled=lambda: settings.settings.hyper_nodes,
+    )
+
+
+def _topology_controller(leader: LeaderContext) -> PodGroupTopologyController:
+    inventory, pods = leader.inventory, leader.groups.pods
+    return PodGroupTopologyController(
+        leader.client,
+        waiting=lambda: [(job, pods.job(job)) for job in pods.waiting_jobs(SYSTEM.wall())],
+        counts=lambda: {v.count for v in inventory.vocabularies if v.count is not None},
+        enabled=lambda: inventory.settings.hyper_nodes,
     )
 
 

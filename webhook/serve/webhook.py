@@ -195,7 +195,11 @@ def _leader_context(  # noqa: PLR0913 -- the parts of one whole
     binder = _binding_handler(client, inventory, watch, metrics=metrics)
     binder.note_refusal = gangs.note_refusal
     binder.groups = GroupGuard(
-        calls=client, groups=groups, assumed_pods=binder.assumed_pods, ledger_of=inventory.ledger
+        calls=client,
+        groups=groups,
+        assumed_pods=binder.assumed_pods,
+        ledger_of=inventory.ledger,
+        tier_choosers=lambda: inventory.settings.volcano_schedulers,
     )
     return LeaderContext(
         client=client,
