@@ -124,6 +124,11 @@ class LiveCluster:
             )
         return self._asking
 
+    def node_of(self, pod_uid: str) -> str:
+        """Return the node of a pod; empty while it has none, or is not known. From any thread."""
+        pod = self._extended.get(pod_uid)
+        return "" if pod is None else pod.spec.node_name
+
     def namespaces(self) -> frozenset[str] | None:
         """Return the names of all namespaces, ``None`` before they have been listed."""
         return frozenset(self._namespaces) if self.watches["namespaces"].synced else None

@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import closing
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -188,8 +188,14 @@ class ConsoleParts:
             accounts=SenderAccounts(webhook=webhook, agent=agent),
             writer=self._writer,
             metrics=self.metrics,
+            nodes_of=self._nodes_of,
         )
         return server.app()
+
+    def _nodes_of(self, pod_uids: Collection[str]) -> dict[str, frozenset[str]]:
+        """Return where pods are known to be: by the cluster, otherwise by records of binds."""
+        found = {uid: frozenset({node}) for uid in pod_uids if (node := self.cluster.node_of(uid))}
+        return self._store.bound_nodes([uid for uid in pod_uids if uid not in found]) | found
 
     def pages(self) -> App:
         """Return what serves the port of pages."""

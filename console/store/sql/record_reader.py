@@ -1,6 +1,6 @@
 """Lists of records, and the life of one decision."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -36,6 +36,7 @@ _LATEST_FIRST: Final = "ORDER BY at DESC, seq DESC"
 _EARLIEST_FIRST: Final = "ORDER BY at, seq"
 _CHUNK: Final = 500
 _RARE: Final = 20_000  # records; so few are sorted faster than all are searched
+_BINDS: Final = (KINDS["bind"], KINDS["late-commit"])
 _EARLIER: Final = 2  # reviews of a pod before its name and uid were known
 _LOAD: Final = (
     "SELECT r.seq, r.id, r.at, r.ns, r.node, r.sender, d.key, r.body"
@@ -169,6 +170,22 @@ class RecordReader:
             (*values, _MOST_PODS),
         )
         return [number for (number,) in rows]
+
+    def bound_nodes(self, pod_uids: Collection[str]) -> dict[str, frozenset[str]]:
+        """Return the nodes that binds of pods name, by uid; a pod without a bind is left out."""
+        keys = {SubjectKey(Subject.POD, uid).database_key: uid for uid in pod_uids}
+        nodes: dict[str, set[int]] = {}
+        for start in range(0, len(keys), _CHUNK):
+            part = list(keys)[start : start + _CHUNK]
+            sql = (
+                "SELECT DISTINCT d.key, r.node FROM decision AS d JOIN record AS r"
+                " ON r.decision = d.id WHERE r.node > 0 AND r.kind IN (?, ?)"
+                f" AND d.key IN ({marks(len(part))})"
+            )
+            for key, node in self._transaction.rows(sql, (*_BINDS, *part)):
+                nodes.setdefault(keys[bytes(key)], set()).add(node)
+        texts = self._terms.texts(self._transaction, set().union(*nodes.values()))
+        return {uid: frozenset(texts[node] for node in found) for uid, found in nodes.items()}
 
     def _places(self, found: Conditions, order: str, most: int) -> list[Place]:
         sql = f"SELECT at, seq FROM record {found.index} WHERE {found.where} {order} LIMIT ?"

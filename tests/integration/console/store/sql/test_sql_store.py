@@ -8,6 +8,7 @@ from typing import get_args
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from allocator.audit.record import AnyRecord, OwnerPart, SnapshotRecord
 from console.records.query import (
@@ -62,6 +63,35 @@ def test_a_batch_sent_twice_is_stored_once(store: SqlStore) -> None:
     assert store.append(stored(*LIFE)) == 0
     assert store.figures().records == len(LIFE)
     assert len(rows(store)) == 1
+
+
+def test_an_id_is_its_senders(store: SqlStore) -> None:
+    """An agent that sends the id that settings will have hides nothing; both are kept, once."""
+    true = settings_of()
+    forged = replace(health(), id=true.id)
+    long = f"agent of node {'n' * 250}"  # as long as a text may be, and cut
+
+    for sender in ("agent of node gpu-1", "agent of node gpu-2", f"{long}1", f"{long}2"):
+        store.append(stored(forged, forged, sender=sender))
+    assert store.append(stored(true, true, sender="webhook")) == 1
+    assert store.append(stored(true, sender="webhook")) == 0
+
+    assert store.settings(true.content_digest) == true
+    found = list(store.export(EVERYTHING, RecordFilter()))
+    senders = Counter(one.sender for one in found)
+    assert senders["agent of node gpu-1"] == senders["agent of node gpu-2"] == 1
+    assert [one.record for one in found if one.sender == "webhook"] == [true]
+
+
+def test_binds_say_on_which_nodes_a_pod_may_be(store: SqlStore) -> None:
+    """Nothing is known of a pod without a bind, whatever else is known of it."""
+    bind = bound(10)
+    store.append(stored(*LIFE, replace(bound(11), id="f" * 32, node="gpu-9")))
+    store.append(stored(started(20, pod=7)))
+
+    found = store.bound_nodes([bind.pod_uid, uid(7), "x" * 9000, "", "\0"])
+
+    assert found == {bind.pod_uid: frozenset({bind.node, "gpu-9"})}
 
 
 def test_records_come_back_as_they_were(store: SqlStore) -> None:
