@@ -15,11 +15,17 @@ from allocator.audit.record_source import UNNAMED, RecordSource
 from allocator.audit.record_writer import DeferRecord, RecordSink, make_now
 from allocator.cli.http_server import CLOSE, App, Receive, Scope, Send
 from webhook.admission import ephemeral_containers
-from webhook.admission.audit_record import DecisionContext, audit, confirmation_record, record
+from webhook.admission.audit_record import (
+    DecisionContext,
+    audit,
+    confirmation_record,
+    record,
+)
 from webhook.admission.context import AdmissionContext
 from webhook.admission.decide import confirm, decide
 from webhook.admission.messages import refusal, warnings, word
 from webhook.admission.outcome import GpusHidden, Outcome, Refused, Rewritten
+from webhook.admission.replica_records import ReplicaDecision, ReplicaRecords
 from webhook.binding.binding_server import BindingHandler, LateError
 from webhook.caller.hook_paths import HookPaths
 from webhook.review.admission_review import (
@@ -83,6 +89,7 @@ class PodHandler:
     snapshot_digest: Callable[[AdmissionContext], str] = lambda _: ""
     # Makes records later, several at a time, which takes half the time of each by itself.
     defer: DeferRecord = make_now
+    replicas: ReplicaRecords | None = None  # None: each record is made by itself
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     ticks: Callable[[], float] = time.perf_counter
 
@@ -154,6 +161,12 @@ class PodHandler:
         asks = isinstance(outcome, _REQUESTING) and outcome.recorded is not None
         snapshot = self.snapshot_digest(view.context) if asks and step == "mutate" else ""
         settings, age, at, caller = view.settings_digest, view.age, self.now(), self.source.caller()
+        if self.replicas is not None and patch is not None and isinstance(outcome, Rewritten):
+            made = ReplicaDecision(
+                request, outcome, patch, caller, settings, snapshot, step, at, seconds, age
+            )
+            if self.replicas.record(made):
+                return
 
         def make() -> None:
             context = DecisionContext(

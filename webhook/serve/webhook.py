@@ -112,6 +112,7 @@ async def run(options: WebhookOptions) -> None:
         trail = audit_trail(
             journal,
             defer=journal.defer,
+            joined=journal.remember_joined,
             instance=options.identity,
             version=version(),
             entropy=secrets.randbits(ENTROPY_BITS),
@@ -226,6 +227,7 @@ def _admission_app(
         source=trail.source.reviewed_by(callers.shown),
         snapshot_digest=trail.fleet_digest,
         defer=trail.defer,
+        replicas=trail.replicas,
     )
     workloads = WorkloadHandler(
         context_of=lambda namespace: pods.view(namespace).context,
