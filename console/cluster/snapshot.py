@@ -12,6 +12,7 @@ from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
 from allocator.config.namespace_policy import NamespacePolicy
 from allocator.config.settings import DEFAULTS, NodeAgent, Settings
 from allocator.ledger.closed import NO_NODE, closed_reason, withdrawn_resources
+from allocator.ledger.decode import forget_status
 from allocator.ledger.ledger import Ledger, parse_ledger
 from allocator.ledger.lifecycle import NodeIdentity
 from allocator.mig.positions import with_volcano_positions
@@ -208,6 +209,8 @@ def node_report(document: Json) -> NodeReport | str:
         ledger, metadata = parse_ledger(document), msgspec.convert(document, _Created).metadata
     except ValueError as error:
         return f"GPUNode {quote(name_of(document))} cannot be read: {escaped(str(error))}"
+    finally:
+        forget_status(name_of(document))
     return NodeReport(
         ledger=ledger, account=account_of(document), created=metadata.creation_timestamp
     )
