@@ -122,8 +122,9 @@ def test_ends_that_lines_share_stand_where_they_belong(
     parts: list[tuple[bytes, bytes | None]],
 ) -> None:
     """Among lines without any; each chunk has whole lines."""
-    lines = [(start + (b"" if rest else b"\n"), rest and rest + b"\n") for start, rest in parts]
-    lines = [(start, rest or b"") for start, rest in lines]
+    lines = [
+        (start, rest + b"\n") if rest is not None else (start + b"\n", b"") for start, rest in parts
+    ]
     buffer = LineBuffer()
     for _ in range(2):
         assert all(buffer.add(start, rest) for start, rest in lines)
