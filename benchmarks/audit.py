@@ -1,7 +1,7 @@
 """The store of audit records with a million decisions: how fast, how large, how safe.
 
-The store is SQLite, as the console has it by default. Questions are asked by a process of its own,
-whose memory is measured.
+The store is SQLite, as the console has it by default. Questions are asked by a process of its own.
+Then the real console works on that store, in a cluster of 5,000 nodes, and its memory is measured.
 """
 
 import json
@@ -15,13 +15,18 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.audit_console import console_memory
 from benchmarks.audit_fill import PERIOD, FilledStore, Ingest, append_all, fill, in_order
 from benchmarks.audit_kill import lost_after_kills
 from benchmarks.audit_records import RecordMaker
 from benchmarks.report import Bar, conclude, parser, table
+from benchmarks.scale_cluster import Fleet
 from console.records.times import rfc3339
 from console.store.opening import open_store
 from console.store.store import Retention
+from tests.cluster.controlplane import build
+from tests.cluster.controlplane.binaries import DEFAULT
+from tests.cluster.controlplane.toolchain import BuildError
 
 AT_MOST: Final = {
     "decisions_p95_ms": 150.0,
@@ -33,6 +38,7 @@ AT_MOST: Final = {
 }
 AT_LEAST: Final = {"ingest_per_s": 5000.0, "webhook_ratio": 0.95}
 NODES: Final = 5000
+PODS: Final = 72_000  # of which 22,000 ask for vGPU
 _AGAIN: Final = 5000  # decisions that are appended to the full store
 _PRUNINGS: Final = 10
 _LONGEST: Final = 1200  # seconds of all questions
@@ -48,15 +54,25 @@ def main(arguments: Sequence[str]) -> int:
     command.add_argument(
         "--without-webhook", action="store_true", help="do not load the webhook, which needs wrk"
     )
+    command.add_argument(
+        "--without-cluster",
+        action="store_true",
+        help="do not start the console in a cluster, which needs etcd and kube-apiserver",
+    )
     options = command.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="audit-", dir=options.folder) as folder:
-        figures = measure(Path(folder), options.decisions, webhook=not options.without_webhook)
+        figures = measure(
+            Path(folder),
+            options.decisions,
+            webhook=not options.without_webhook,
+            cluster=not options.without_cluster,
+        )
     rows = [(name, f"{value:,.1f}") for name, value in figures.items() if isinstance(value, float)]
     print(table(("figure", "value"), rows) + "\n")
     return conclude(bars(figures), figures, options.json)
 
 
-def measure(folder: Path, decisions: int, *, webhook: bool) -> dict[str, Any]:
+def measure(folder: Path, decisions: int, *, webhook: bool, cluster: bool) -> dict[str, Any]:
     """Return all figures."""
     filled = fill(folder / "records.db", decisions=decisions, nodes=NODES)
     print(
@@ -81,8 +97,20 @@ def measure(folder: Path, decisions: int, *, webhook: bool) -> dict[str, Any]:
         **removal_of_old(filled),
         "lost_after_kill": float(lost_after_kills(folder / "killed.db")),
         **asked,
+        **(_console_memory(folder, filled) if cluster else {"console_rss_mb": math.nan}),
         "webhook_ratio": webhook_ratio(folder) if webhook else math.nan,
     }
+
+
+def _console_memory(folder: Path, filled: FilledStore) -> dict[str, float]:
+    """Return what the console takes; ``nan`` where there is no API server to be had."""
+    try:
+        programs = build.build(DEFAULT, build.to_stderr)
+    except BuildError as error:
+        print(f"no control plane: {error}", file=sys.stderr)
+        return {"console_rss_mb": math.nan}
+    fleet = Fleet(nodes=NODES, pods=PODS)
+    return console_memory(programs, folder, store=filled.file, fleet=fleet)
 
 
 def ingest_of_full_store(filled: FilledStore) -> Ingest:
@@ -139,6 +167,7 @@ def bars(figures: Mapping[str, Any]) -> list[Bar]:
         *(
             Bar(name=name, value=figures[name], limit=limit, at_most=True)
             for name, limit in AT_MOST.items()
+            if not math.isnan(figures[name])  # was not measured
         ),
         *(
             Bar(name=name, value=figures[name], limit=limit)

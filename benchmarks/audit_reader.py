@@ -64,7 +64,7 @@ def measure(file: Path, begin: int, end: int) -> dict[str, object]:
         "slowest": [f"{ms:.0f} ms {what}" for ms, what in slowest],
         "pod_life_p95_ms": p95(lives),
         **_sums(store, draw, end),
-        "console_rss_mb": resident_mb(),
+        "reader_rss_mb": resident_mb(),
     }
 
 

@@ -27,6 +27,7 @@ from allocator.cluster.inventory import GPU_NODES, NODES
 from allocator.cluster.objects import MODEL_LABEL, ConfigMap, decode_config_map
 from allocator.config.device_config import DeviceConfig, NodeConfig, configured_vocabularies
 from allocator.config.settings import DEFAULTS, Settings
+from allocator.families.registry import agent_vocabularies
 from allocator.ledger.ledger import Ledger, parse_ledger
 from allocator.volcano.register import HANDSHAKE_ANNOTATION, REGISTER_ANNOTATION
 from kube.client import Client
@@ -151,7 +152,7 @@ class NodeInformer:
     settings: Settings = DEFAULTS
     device_config: DeviceConfig = field(default_factory=DeviceConfig)
     node_config: NodeConfig | None = None
-    vocabularies: tuple[Vocabulary, ...] = VOCABULARIES
+    vocabularies: tuple[Vocabulary, ...] = agent_vocabularies(VOCABULARIES)
     watch_health: dict[str, WatchHealth] = field(
         default_factory=lambda: {kind: WatchHealth() for kind in KINDS}
     )
@@ -288,7 +289,8 @@ class NodeInformer:
             self.node_config = node_configs.get(self.name)
 
     def _update_vocabularies(self) -> None:
-        self.vocabularies = configured_vocabularies(self.settings, self.device_config)
+        configured = configured_vocabularies(self.settings, self.device_config)
+        self.vocabularies = agent_vocabularies(configured)
 
 
 def _source(path: str, decode: Callable[[bytes], T], selector: str) -> WatchSource[T]:

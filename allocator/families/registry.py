@@ -1,11 +1,12 @@
 """The families that this release knows, and what follows from them for a request."""
 
+from collections.abc import Iterable
 from typing import Final
 
 from allocator.families.family import Family, NodeModesSource
 from allocator.families.metax import METAX_FAMILY
 from allocator.families.nvidia import NVIDIA_FAMILY
-from allocator.model.request import Mode, PodRequest
+from allocator.model.request import Mode, PodRequest, Vocabulary
 
 # By name. A family that is not built in, such as one of a test, is put here before it is used.
 FAMILIES: Final[dict[str, Family]] = {
@@ -50,3 +51,8 @@ def family_modes() -> dict[str, NodeModesSource]:
         for name, inventory in sources
         if inventory is not None and inventory.modes is not None
     }
+
+
+def agent_vocabularies(vocabularies: Iterable[Vocabulary]) -> tuple[Vocabulary, ...]:
+    """Return those of *vocabularies* that ask for GPUs which our agent may serve."""
+    return tuple(each for each in vocabularies if family_named(each.family).inventory is None)

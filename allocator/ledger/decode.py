@@ -165,6 +165,11 @@ def _status_of(name: str, raw: bytes) -> _DecodedStatus:
     return decoded
 
 
+def forget_status(name: str) -> None:
+    """Forget the status of node *name*: who reads GPUNodes seldom would rather have the memory."""
+    _statuses.pop(name, None)
+
+
 def _decode_status(raw: bytes) -> _DecodedStatus:
     """Decode a status in JSON."""
     notes = Notes()

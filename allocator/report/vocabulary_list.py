@@ -77,9 +77,8 @@ def annotation_keys(vocabulary: Vocabulary) -> Iterator[tuple[str, str]]:
         (vocabulary.not_uuids, "GPUs that are not accepted"),
         (policy, "how the GPU is shared"),
         (app_class, "with which pods it is shared"),
-        (vocabulary.topology_key, "true or false; links between GPUs always count"),
+        (vocabulary.topology_key, "true or false; links always count"),
         (vocabulary.numa_key, "true: a container has GPUs of one NUMA node"),
-        (vocabulary.topology_key, "true or false; GPUs with good links are preferred either way"),
     )
     yield from ((key, meaning) for key, meaning in rows if key is not None)
 

@@ -50,6 +50,7 @@ OUTDATED_SECONDS: Final = 120.0  # without a message, after which pages say so
 KINDS: Final = ("gpunodes", "nodes", "namespaces", "pods", "settings", "devices", "client-ca")
 _KEPT_ANNOTATIONS: Final = (OWN, "volcano.sh/", "hami.io/", "scheduling.k8s.io/")
 MOST_PARTS: Final = 4096  # lists of containers, and so on, that several pods share
+LONGEST_SHARED: Final = 128  # characters of a value that many pods may have, as replicas do
 _POD: Final = msgspec.json.Decoder(PodView)
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -289,7 +290,7 @@ def slim(pod: PodView) -> PodView:
     """Return *pod* with what pages read; parts that are equal in many pods are shared."""
     metadata, spec = pod.metadata, pod.spec
     kept = {
-        shared(key): value
+        shared(key): shared(value) if len(value) <= LONGEST_SHARED else value
         for key, value in (metadata.annotations or {}).items()
         if key.startswith(_KEPT_ANNOTATIONS)
     }

@@ -20,6 +20,7 @@ from allocator.ledger.closed import (
     offered_resources,
     withdrawn_resources,
 )
+from allocator.ledger.decode import forget_status
 from allocator.ledger.ledger import Ledger, parse_ledger
 from allocator.ledger.lifecycle import NodeIdentity
 from allocator.mig.positions import with_volcano_positions
@@ -224,6 +225,8 @@ def node_report(document: Json) -> NodeReport | str:
         ledger, metadata = parse_ledger(document), msgspec.convert(document, _Created).metadata
     except ValueError as error:
         return f"GPUNode {quote(name_of(document))} cannot be read: {escaped(str(error))}"
+    finally:
+        forget_status(name_of(document))
     return NodeReport(
         ledger=ledger, account=account_of(document), created=metadata.creation_timestamp
     )

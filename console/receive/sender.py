@@ -75,6 +75,18 @@ def no_pod_nodes(_pod_uids: Collection[str], /) -> Mapping[str, Collection[str]]
     return {}
 
 
+def known_nodes(
+    pod_uids: Collection[str], *, live: Callable[[str], str], bound: PodNodes
+) -> Mapping[str, Collection[str]]:
+    """Return on which nodes pods are known to be: by *live*, otherwise by *bound*.
+
+    *live* returns the node that the cluster has for a pod now, or an empty text. Records of binds
+    may name several nodes, because a bind may fail after it was promised.
+    """
+    found = {uid: (node,) for uid in pod_uids if (node := live(uid))}
+    return {**bound([uid for uid in pod_uids if uid not in found]), **found}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SenderAccounts:
     """The user names of the service accounts that may send."""

@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import ssl
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -36,7 +36,7 @@ from console.cluster.live_informer import LiveCluster
 from console.receive.certificate_log import ConsoleCertificateLog
 from console.receive.console_metrics import ConsoleMetrics
 from console.receive.records_server import RecordsServer
-from console.receive.sender import SenderAccounts
+from console.receive.sender import SenderAccounts, known_nodes
 from console.receive.store_thread import StoreThread
 from console.records.query import EVERYTHING
 from console.serve.api_routes import api_routes, error_answer
@@ -215,10 +215,8 @@ class ConsoleParts:
         )
         return server.app()
 
-    def _nodes_of(self, pod_uids: Collection[str]) -> dict[str, frozenset[str]]:
-        """Return where pods are known to be: by the cluster, otherwise by records of binds."""
-        found = {uid: frozenset({node}) for uid in pod_uids if (node := self.cluster.node_of(uid))}
-        return self._store.bound_nodes([uid for uid in pod_uids if uid not in found]) | found
+    def _nodes_of(self, pod_uids: Collection[str]) -> Mapping[str, Collection[str]]:
+        return known_nodes(pod_uids, live=self.cluster.node_of, bound=self._store.bound_nodes)
 
     def pages(self) -> App:
         """Return what serves the port of pages."""

@@ -17,7 +17,9 @@ WHOLE: Final = 100  # percent of the cores of a GPU
 
 def wrong(gpu: Gpu) -> Iterator[str]:
     """Yield what must not be so of the grants on a GPU, whoever holds memory beside them."""
-    if any(grant.mode is not gpu.mode for grant in gpu.grants):
+    # Shares that are only accounted for take part in a GPU that is shared in software.
+    taken = (Mode.HAMI_CORE, Mode.MEMORY_ONLY) if gpu.mode is Mode.HAMI_CORE else (gpu.mode,)
+    if any(grant.mode not in taken for grant in gpu.grants):
         yield f"S4 {gpu.uuid} in mode {gpu.mode}: {[str(grant.mode) for grant in gpu.grants]}"
     elif gpu.mode is Mode.MIG:
         yield from _wrongly_cut(gpu)

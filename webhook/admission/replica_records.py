@@ -14,6 +14,8 @@ import msgspec
 from allocator.audit.lines import LARGEST, rest_of_line, start_of_line
 from allocator.audit.record_source import RecordSource
 from allocator.audit.record_writer import DeferRecord, RememberJoined
+from allocator.config.namespace_policy import ANY_MODE
+from allocator.model.request import ANY_FILL_POLICY, PodRequest
 from allocator.model.untrusted import LONGEST_NAME
 from allocator.model.value import Value
 from webhook.admission.audit_record import (
@@ -32,7 +34,8 @@ MOST_BYTES: Final = 4 * 1024 * 1024  # of all that is kept
 LARGEST_KEY: Final = 4096  # bytes
 MOST_NOTED: Final = 1024  # records that wait to be made
 _ENTRY: Final = 512  # bytes of an entry besides its texts
-_SEEN: Final = 4096  # hashes
+_SEEN: Final = 4096  # digests
+_NO_FILTERS: Final = PodRequest("", ()).filters  # of all requests without any
 _NO_METADATA: Final = Metadata()
 _ENCODE: Final = msgspec.json.Encoder().encode
 
@@ -61,15 +64,20 @@ class _Shared:
 
     def __init__(self, key: bytes, patch: EncodedPatch, rest: bytes) -> None:
         self.rest = rest
+        self._key = key
         self.size = _ENTRY + len(key) + len(rest) + len(patch.first)
         self._first: bytes = patch.first
         # The other operations stand in the rest as they are, so they are compared there.
         self._others_at = rest.find(patch.others[1:])
 
-    def shows(self, patch: EncodedPatch) -> bool:
-        """Say whether *patch* is the one that it shows."""
+    def is_of(self, key: bytes, patch: EncodedPatch) -> bool:
+        """Say whether it is what decisions with *key* and *patch* share."""
         others = patch.others[1:]  # without its first bracket, the JSON of no array begins another
-        return self.rest.startswith(others, self._others_at) and self._first == patch.first
+        return (
+            self._key == key
+            and self.rest.startswith(others, self._others_at)
+            and self._first == patch.first
+        )
 
 
 class _Noted:
@@ -95,19 +103,20 @@ class ReplicaRecords:
         self._source = source
         self._defer = defer
         self._noted: list[_Noted] = []
-        self._seen = [0] * _SEEN  # hashes of late, each at the place that it names
-        self._kept: OrderedDict[bytes, _Shared] = OrderedDict()  # the last used at the end
+        self._seen = [""] * _SEEN  # digests of late, each at the place that its hash names
+        self._kept: OrderedDict[str, _Shared] = OrderedDict()  # by digest, the last used at the end
         self.size = 0  # bytes of all that is kept
 
     def record(self, decision: ReplicaDecision) -> bool:
         """Make the record of *decision* soon; return false where no replica was here of late."""
-        key = _key(decision)
-        if not key:
+        digest = decision.outcome.digest
+        shared = self._kept.get(digest)
+        if shared is None and not self._is_replica(digest):
             return False
-        shared = self._kept.get(key)
-        if shared is None or not shared.shows(decision.patch):
-            return self._is_replica(key) and self._record_first(key, decision)
-        self._kept.move_to_end(key)
+        key = _key(decision)
+        if shared is None or not shared.is_of(key, decision.patch):
+            return bool(key) and self._record_first(key, decision)
+        self._kept.move_to_end(digest)
         noted = self._noted
         noted.append(_Noted(shared.rest, own_names(decision.request), decision))
         if len(noted) == 1:
@@ -122,15 +131,14 @@ class ReplicaRecords:
         for one in noted:
             self._remember(self._start(one), one.rest)
 
-    def _is_replica(self, key: bytes) -> bool:
-        """Say whether *key* was here of late; from now on it was.
+    def _is_replica(self, digest: str) -> bool:
+        """Say whether *digest* was here of late; from now on it was.
 
         What a single pod shares with no other is not kept: that would cost more than it saves.
         """
-        number = hash(key)
-        place = number % _SEEN
-        seen = self._seen[place] == number
-        self._seen[place] = number
+        place = hash(digest) % _SEEN
+        seen = self._seen[place] == digest
+        self._seen[place] = digest
         return seen
 
     def _record_first(self, key: bytes, decision: ReplicaDecision) -> bool:
@@ -149,7 +157,7 @@ class ReplicaRecords:
             return False  # it is cut, or shows its patch only in part
         own = own_fields(own_names(decision.request), stamp, seconds=seconds, age=decision.age)
         self._remember(start_of_line(own), rest)
-        self._keep(key, _Shared(key, patch, rest))
+        self._keep(decision.outcome.digest, _Shared(key, patch, rest))
         return True
 
     def _start(self, noted: _Noted) -> bytes:
@@ -169,11 +177,11 @@ class ReplicaRecords:
         )
         return line.encode()
 
-    def _keep(self, key: bytes, shared: _Shared) -> None:
-        before = self._kept.pop(key, None)
+    def _keep(self, digest: str, shared: _Shared) -> None:
+        before = self._kept.pop(digest, None)
         if before is not None:
             self.size -= before.size
-        self._kept[key] = shared
+        self._kept[digest] = shared
         self.size += shared.size
         while self.size > MOST_BYTES:
             _, oldest = self._kept.popitem(last=False)
@@ -197,18 +205,18 @@ def _key(decision: ReplicaDecision) -> bytes:
         asked.containers,
         asked.mode,
         asked.profile,
-        asked.filters,
-        asked.fill_policies,
+        None if asked.filters is _NO_FILTERS else asked.filters,
+        None if asked.fill_policies is ANY_FILL_POLICY else asked.fill_policies,
         asked.priority,
         asked.mode_key,
         asked.library_off,
-        recorded.namespace,
+        None if recorded.namespace is ANY_MODE else recorded.namespace,
         None if earlier is None else (earlier.mode, earlier.source, earlier.why),
         recorded.final,
-        given.vocabulary,
-        given.containers,
-        given.constraints,
-        given.priority,
+        # Nearly always what is given is what was asked; constraints say what filters do.
+        None
+        if given is asked
+        else (given.vocabulary, given.containers, given.constraints, given.priority),
         choice.mode,
         choice.source,
         choice.why,

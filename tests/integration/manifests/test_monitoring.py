@@ -161,6 +161,7 @@ def test_the_console_reads_what_prometheus_answers(clusters: Mapping[str, Promet
     assert [(gpu.node, gpu.device, gpu.mode) for gpu in gpus] == [
         (NODE, "0", "hami-core"),
         (NODE, "1", "mig"),
+        (NODE, "2", "mps"),
     ]
 
 

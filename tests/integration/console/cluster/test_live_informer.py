@@ -1,6 +1,7 @@
 """The cluster as pages show it, from watches on a real socket."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -9,9 +10,10 @@ import pytest
 
 from allocator.catalog.vocabularies import VOCABULARIES
 from allocator.cluster.inventory import GPU_NODES, NAMESPACES, NODES
-from console.cluster.live_informer import CLIENT_CA, KINDS, LiveCluster, slim
+from allocator.ledger import decode
+from console.cluster.live_informer import CLIENT_CA, KINDS, LONGEST_SHARED, LiveCluster, slim
 from console.cluster.pod import pod_of, request_of, state_of
-from console.cluster.snapshot import cluster_view
+from console.cluster.snapshot import cluster_view, node_report
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.config import Access
@@ -256,3 +258,39 @@ def test_a_pod_that_is_kept_says_the_same(status: Json) -> None:
     assert (kept.status.reason, kept.over) == (whole.status.reason, whole.over)
     assert kept.metadata.uid == whole.metadata.uid
     assert slim(whole).spec.containers is kept.spec.containers
+
+
+def test_the_node_of_a_pod_is_known_once_it_is_bound() -> None:
+    """Nothing is said of a pod that is not there, whatever its uid."""
+    bound = asking("bound", limits=VGPU)
+    bound["spec"]["nodeName"] = "gpu-b"
+
+    async def scene(_server: ApiServer, cluster: LiveCluster) -> None:
+        uids = {pod.metadata.name: pod.metadata.uid for pod in cluster.pods()}
+        assert cluster.node_of(uids["bound"]) == "gpu-b"
+        assert [cluster.node_of(uid) for uid in (uids["free"], "unknown", "")] == [""] * 3
+
+    path = "/api/v1/namespaces/team/pods"
+    play(scene, (path, bound), (path, asking("free", limits=VGPU)))
+
+
+def test_what_many_pods_say_is_kept_once() -> None:
+    """Replicas have equal annotations; a long one is a pod's own, and may be any tenant's."""
+
+    def kept(value: str) -> str:
+        document = asking("one", limits=VGPU)
+        document["metadata"]["annotations"] = {"vgpu-admission.io/asked": value}
+        return slim(pod_of(json.loads(json.dumps(document)))).annotations["vgpu-admission.io/asked"]
+
+    assert kept("x" * LONGEST_SHARED) is kept("x" * LONGEST_SHARED)
+    assert kept("x" * (LONGEST_SHARED + 1)) is not kept("x" * (LONGEST_SHARED + 1))
+
+
+def test_nothing_of_a_ledger_is_kept_beside_its_report() -> None:
+    """A console has thousands, and hardly ever reads one again."""
+    document = gpu_node(hard())
+    name = document["metadata"]["name"]
+    assert not isinstance(node_report(document), str)
+    assert name not in decode._statuses  # noqa: SLF001 -- nothing else tells
+    assert "cannot be read" in str(node_report({"metadata": {"name": name}, "status": 7}))
+    assert name not in decode._statuses  # noqa: SLF001 -- likewise

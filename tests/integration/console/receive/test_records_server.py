@@ -15,6 +15,7 @@ import pytest
 from aiohttp import ClientError
 
 from allocator.cli.http_server import ConnectionLimits
+from console.receive.sender import known_nodes
 from console.records.query import EVERYTHING, PageRequest, RecordFilter
 from console.store.opening import open_store
 from console.store.store import RecordStore, StoreError
@@ -155,6 +156,21 @@ def test_an_agent_has_no_say_about_pods_of_other_nodes(store: RecordStore) -> No
 
     play(scenario)
     assert asked == [{HERE, THERE, NOWHERE}]
+
+
+def test_the_cluster_knows_better_than_records_where_a_pod_is() -> None:
+    """Records of binds are asked only about pods that the cluster does not know, or has no node."""
+    live = {HERE: "node-1", NOWHERE: ""}
+    asked: list[set[str]] = []
+
+    def bound(uids: Collection[str]) -> dict[str, tuple[str, ...]]:
+        asked.append(set(uids))
+        return {uid: ("node-2", "node-3") for uid in uids if uid == THERE}
+
+    found = known_nodes((HERE, THERE, NOWHERE), live=lambda uid: live.get(uid, ""), bound=bound)
+
+    assert found == {HERE: ("node-1",), THERE: ("node-2", "node-3")}
+    assert asked == [{THERE, NOWHERE}]
 
 
 def test_a_store_that_cannot_say_where_pods_are_lets_agents_wait(store: RecordStore) -> None:

@@ -1,6 +1,7 @@
 """The audit log: a record costs its caller no waiting, and one bad sink keeps nothing back."""
 
 import asyncio
+import json
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -18,7 +19,7 @@ from allocator.audit.audit_log import (
     Sink,
     SwitchedSink,
 )
-from allocator.audit.lines import line_of
+from allocator.audit.lines import LARGEST, line_of, rest_of_line, start_of_line
 from allocator.audit.record import SettingsRecord
 from tests.harness.records import strict_record
 
@@ -111,6 +112,44 @@ def test_a_buffer_holds_whole_lines(texts: list[bytes]) -> None:
         assert all(chunk.endswith(b"\n") for chunk in chunks)
         assert len(buffer) == sum(map(len, chunks))
         buffer.clear()
+
+
+PART = st.binary(max_size=70_000).map(lambda one: one.replace(b"\n", b""))
+
+
+@given(st.lists(st.tuples(PART, st.none() | PART), max_size=9))
+def test_ends_that_lines_share_stand_where_they_belong(
+    parts: list[tuple[bytes, bytes | None]],
+) -> None:
+    """Among lines without any; each chunk has whole lines."""
+    lines = [
+        (start, rest + b"\n") if rest is not None else (start + b"\n", b"") for start, rest in parts
+    ]
+    buffer = LineBuffer()
+    for _ in range(2):
+        assert all(buffer.add(start, rest) for start, rest in lines)
+        chunks = list(buffer.chunks())
+        assert b"".join(chunks) == b"".join(start + rest for start, rest in lines)
+        assert all(chunk.endswith(b"\n") for chunk in chunks)
+        assert len(buffer) == sum(map(len, chunks))
+        buffer.clear()
+
+
+def test_what_shares_an_end_is_bounded_too() -> None:
+    """By what is written of it, and one that is too large is cut like any other record."""
+    dropped, lines = list[None](), Lines()
+    journal = AuditLog((lines,), dropped=lambda: dropped.append(None))
+    start, rest = start_of_line({**RECORD, "kind": "admission"}), rest_of_line({"a": "x" * 9000})
+    for _ in range(2000):
+        journal.remember_joined(start, rest)
+    assert len(dropped) == 2000 - MOST_PENDING // len(start + rest)
+
+    small = AuditLog((lines,), dropped=lambda: dropped.append(None))
+    small.remember_joined(start, rest_of_line({"asked": {"b": "x" * LARGEST}, "c": 1}))
+    asyncio.run(small._write())  # noqa: SLF001 -- once
+
+    (line,) = lines.data.splitlines()
+    assert json.loads(line) == {**RECORD, "kind": "admission", "c": 1, "cut": True}
 
 
 def test_nothing_is_lost_when_the_program_ends_during_a_write() -> None:

@@ -1,7 +1,7 @@
 """Identifiers of records: each is another one, in the order of time, and says who wrote it."""
 
 import uuid
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,3 +75,17 @@ def test_time_goes_on() -> None:
     ids = [source.stamp(NOON + timedelta(milliseconds=n)).id for n in range(100)]
 
     assert ids == sorted(ids)
+
+
+def test_a_time_is_written_as_it_is_whatever_came_before() -> None:
+    """Of the same millisecond in another zone, of another millisecond, and earlier again."""
+    source = RecordSource(Component.WEBHOOK)
+    elsewhere = NOON.astimezone(timezone(timedelta(hours=2)))
+    moments = [NOON, elsewhere, NOON, NOON + timedelta(milliseconds=1), NOON, NOON]
+
+    stamps = [source.stamp(at) for at in moments]
+
+    assert [one.at for one in stamps] == [at.isoformat(timespec="milliseconds") for at in moments]
+    starts = [int(one.id[:12], 16) for one in stamps]
+    assert starts == [int(at.timestamp() * 1000) for at in moments]
+    assert len({one.id for one in stamps}) == len(stamps)

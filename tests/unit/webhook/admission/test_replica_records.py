@@ -332,13 +332,13 @@ def test_decisions_that_differ_share_nothing(change: Mapping[str, object]) -> No
     source = RecordSource(Component.WEBHOOK)
     records = ReplicaRecords(lambda _, rest: joined.append(rest), source, defer=later)
 
-    for decision in (ONE, ONE, other, other, ONE, other):
-        records.record(decision)
-    records.make_noted()
+    for decision in (ONE, ONE, ONE, other, other, other):
+        records.record(decision)  # whoever comes first is not ours to make
+        records.make_noted()
 
-    first, second, again, last = joined  # whoever comes first is not ours to make
-    assert first != second
-    assert (again, last) == (first, second)
+    assert joined[0] != joined[-1]
+    assert joined.count(joined[0]) == 2
+    assert joined.count(joined[-1]) == len(joined) - 2 >= 2
 
 
 def test_what_is_kept_is_bounded() -> None:
