@@ -60,6 +60,7 @@ _HOT: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "allocator/replay": (
             "decision_fields",
             "request_fields",
+            "snapshot_records",
         ),
         "allocator/request": (
             "amounts",
@@ -77,6 +78,7 @@ _HOT: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "injection",
             "messages",
             "reinvocation",
+            "replica_records",
             "rewrite",
             "tenant_checks",
         ),

@@ -17,12 +17,14 @@ PROGRAMS: Final[Mapping[str, str]] = MappingProxyType(
         "agent": _NODE,
         "certs": _CONTROL_PLANE,
         "console": "console.serve.cli",
+        "convert": "allocator.cli.convert_cli",
         "demo": "demo.demo_cli",
         "doctor": _NODE,
         "extender": _CONTROL_PLANE,
         "plan": _CONTROL_PLANE,
         "records": "console.serve.records_cli",
         "relay": "agent.relay.relay_cli",
+        "vocabularies": "allocator.cli.vocabularies_cli",
         "webhook": _CONTROL_PLANE,
     }
 )

@@ -21,7 +21,7 @@ from typing import Final
 
 import orjson
 
-from benchmarks.extender_server import HOST, ExtenderKind, names
+from benchmarks.extender_server import HOST, ExtenderKind, FleetKind, names
 from benchmarks.report import Bar, conclude, p99, parser, table
 
 SIZES: Final = (500, 1000, 5000, 10000)  # nodes
@@ -94,13 +94,20 @@ def main(arguments: Sequence[str]) -> int:
     command.add_argument(
         "--pairs", type=int, default=400, help="pairs of calls per cluster size (400)"
     )
+    command.add_argument(
+        "--fleet",
+        choices=[kind.value for kind in FleetKind],
+        default=FleetKind.NVIDIA.value,
+        help="whose GPUs the nodes have; mixed: MetaX's on a third of them (nvidia)",
+    )
     options = command.parse_args(arguments)
     if len(os.sched_getaffinity(0)) < 2:  # noqa: PLR2004 -- servers and scheduler
         print("this process may use only one core; allow it two", file=sys.stderr)
         return CANNOT_RUN
-    found = [waits(size, options.pairs) for size in SIZES]
+    found = [waits(size, options.pairs, FleetKind(options.fleet)) for size in SIZES]
     print(_render(found))
     figures = {
+        "fleet": options.fleet,
         "sizes": [
             {"nodes": w.nodes, "p50_ratio": w.p50_ratio, "p99_ratio": w.p99_ratio} for w in found
         ],
@@ -109,13 +116,13 @@ def main(arguments: Sequence[str]) -> int:
     return conclude(bars(found), figures, options.json)
 
 
-def waits(size: int, pairs: int) -> AnswerWaits:
+def waits(size: int, pairs: int, gpus: FleetKind) -> AnswerWaits:
     """Ask both servers over a fleet of *size* nodes in turn."""
     first, second, *_ = sorted(os.sched_getaffinity(0))
     body = orjson.dumps({"Pod": POD, "Nodes": None, "NodeNames": names(size)})
     with (
-        serve(ExtenderKind.ECHO, size, first) as other,
-        serve(ExtenderKind.OURS, size, first) as port,
+        serve(ExtenderKind.ECHO, size, first, gpus=gpus) as other,
+        serve(ExtenderKind.OURS, size, first, gpus=gpus) as port,
     ):
         os.sched_setaffinity(0, {second})
         try:
@@ -132,7 +139,8 @@ def waits(size: int, pairs: int) -> AnswerWaits:
 def check(ours: Scheduler, body: bytes, size: int) -> None:
     """Raise unless every node has a verdict, most fit, and those that do are not all alike."""
     answer = json.loads(ours.ask("filter", body))
-    fitting, failed = answer["NodeNames"], answer["FailedNodes"]
+    fitting = answer["NodeNames"]
+    failed = answer["FailedNodes"] | answer["FailedAndUnresolvableNodes"]
     scores = {found["Score"] for found in json.loads(ours.ask("prioritize", body))}
     if len(fitting) + len(failed) != size or len(fitting) < size // 2 or len(scores) < 2:  # noqa: PLR2004 -- not all the same
         raise RuntimeError(f"{len(fitting)} of {size} fit, {len(failed)} do not; scores {scores}")
@@ -148,9 +156,9 @@ def _pair(echo: Scheduler, ours: Scheduler, body: bytes) -> tuple[float, float]:
 
 
 @contextmanager
-def serve(kind: ExtenderKind, size: int, core: int) -> Iterator[int]:
+def serve(kind: ExtenderKind, size: int, core: int, *, gpus: FleetKind) -> Iterator[int]:
     """Run a server on *core* while the block runs; yield its port."""
-    command = [sys.executable, "-m", "benchmarks.extender_server", kind, str(size), str(core)]
+    command = [sys.executable, "-m", "benchmarks.extender_server", kind, str(size), str(core), gpus]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
             yield json.loads(process.stdout.readline() if process.stdout else b"")["port"]

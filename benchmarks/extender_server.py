@@ -28,7 +28,7 @@ from allocator.extender.score import scorer
 from allocator.model.allocation import Grant
 from allocator.model.board import Placement
 from allocator.model.gpu import Gpu, Node
-from allocator.model.request import FillPolicy, Mode
+from allocator.model.request import METAX, FillPolicy, Mode
 from allocator.model.units import CorePercent, MiB
 from allocator.placement.choose import PlacementPolicy
 from webhook.binding.scheduler_pod import unbound_pod
@@ -45,6 +45,8 @@ AMOUNTS: Final = (1000, 2000, 3000, 4000, 5000, 6000, 8000, 10000, 12000)  # MiB
 CORES: Final = (0, 10, 20, 30)
 SCORERS: Final = [scorer(packing, DEFAULTS.score_weights) for packing in FillPolicy]
 MODEL: Final = MODELS["NVIDIA A100-SXM4-40GB"]
+METAX_MEMORY: Final = MiB(65536)  # of a C500
+METAX_SLOTS: Final = 16
 
 
 class ExtenderKind(StrEnum):
@@ -54,16 +56,25 @@ class ExtenderKind(StrEnum):
     ECHO = "echo"
 
 
+class FleetKind(StrEnum):
+    """Whose GPUs the nodes have."""
+
+    NVIDIA = "nvidia"
+    MIXED = "mixed"  # a third of the nodes have MetaX's, shared
+
+
 def names(count: int) -> list[str]:
     """Return what the nodes of a fleet are called."""
     return [f"gpu-node-{i:05d}" for i in range(count)]
 
 
-def fleet(count: int) -> Iterator[Node]:
+def fleet(count: int, kind: FleetKind = FleetKind.NVIDIA) -> Iterator[Node]:
     """Yield nodes with 8 GPUs of which 6 are busy, every third cut by MIG, no two much alike."""
     rng = random.Random(SEED)
+    last = Mode.SGPU if kind is FleetKind.MIXED else Mode.HAMI_CORE
+    modes = (Mode.MIG, Mode.HAMI_CORE, last)
     for number, name in enumerate(names(count)):
-        mode = Mode.HAMI_CORE if number % 3 else Mode.MIG
+        mode = modes[number % len(modes)]
         busy = set(rng.sample(range(GPUS), BUSY))
         gpus = (_gpu(f"GPU-{name}-{i}", i, mode) for i in range(GPUS))
         yield Node(
@@ -73,6 +84,16 @@ def fleet(count: int) -> Iterator[Node]:
 
 
 def _gpu(uuid: str, index: int, mode: Mode) -> Gpu:
+    if mode is Mode.SGPU:
+        return Gpu(
+            uuid=uuid,
+            index=index,
+            model="C500",
+            memory=METAX_MEMORY,
+            mode=mode,
+            slots=METAX_SLOTS,
+            family=METAX,
+        )
     return Gpu(
         uuid=uuid,
         index=index,
@@ -96,7 +117,7 @@ def _with_grants(gpu: Gpu, rng: random.Random) -> Gpu:
     grants = (
         Grant(
             gpu=gpu.uuid,
-            mode=Mode.HAMI_CORE,
+            mode=gpu.mode,
             memory=MiB(rng.choice(AMOUNTS)),
             cores=CorePercent(rng.choice(CORES)),
         )
@@ -167,14 +188,14 @@ def echo(body: bytes) -> tuple[int, bytes]:
     return 200, orjson.dumps(answer)
 
 
-async def run(kind: ExtenderKind, count: int) -> None:
+async def run(kind: ExtenderKind, count: int, gpus: FleetKind) -> None:
     """Serve until standard input ends; say the port first."""
     async with asyncio.TaskGroup() as group:
         tasks = []
         answers: Mapping[bytes, AtOnce] = {b"/extender/filter": echo}
         rest: App = Starlette()
         if kind is ExtenderKind.OURS:
-            changing = ChangingFleet(list(fleet(count)))
+            changing = ChangingFleet(list(fleet(count, gpus)))
             found = our_extender(changing)
             answers, rest = extender_routes.immediate_answers(found), extender_routes.app(found)
             tasks = [group.create_task(changing.run())]
@@ -189,11 +210,11 @@ async def run(kind: ExtenderKind, count: int) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run ``KIND NODES CORE``."""
-    kind, count, core = arguments
+    """Run ``KIND NODES CORE GPUS``."""
+    kind, count, core, gpus = arguments
     os.sched_setaffinity(0, {int(core)})
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(run(ExtenderKind(kind), int(count)))
+        runner.run(run(ExtenderKind(kind), int(count), FleetKind(gpus)))
     return 0
 
 

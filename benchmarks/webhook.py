@@ -17,7 +17,7 @@ from typing import Final
 from benchmarks.report import Bar, conclude, parser, table
 from benchmarks.webhook_answers import apply_patch, check_idempotent
 from benchmarks.webhook_load import LoadResult, review_file, serve
-from benchmarks.webhook_reviews import reviews
+from benchmarks.webhook_reviews import replica_reviews, reviews
 from benchmarks.webhook_server import ServerKind
 from compiled import ROOT, apart
 
@@ -35,6 +35,8 @@ class Turn:
     baseline: LoadResult
     ours: LoadResult
     unaudited: LoadResult  # ours without records
+    ours_distinct: LoadResult  # of pods of which none is a replica of another
+    unaudited_distinct: LoadResult
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -50,13 +52,23 @@ def main(arguments: Sequence[str]) -> int:
     if missing:
         print(missing, file=sys.stderr)
         return CANNOT_RUN
-    bodies = tuple(reviews())
+    replicas, distinct = tuple(replica_reviews()), tuple(reviews())
     tree = ROOT if options.interpreted else apart()
-    check(bodies, tree)
-    with review_file(bodies) as file:
-        turns = [_turn(file, options.seconds, tree) for _ in range(options.turns)]
+    check(replicas, tree)
+    check(distinct, tree)
+    with review_file(replicas) as file, review_file(distinct) as distinct_file:
+        turns = [
+            _turn(file, distinct_file, seconds=options.seconds, tree=tree)
+            for _ in range(options.turns)
+        ]
     print(_render(turns))
-    figures = {"compiled": not options.interpreted, "turns": [asdict(turn) for turn in turns]}
+    ratios = audited_ratios(turns)
+    print("".join(f"{name}: {value:.3f}\n" for name, value in ratios.items()))
+    figures = {
+        "compiled": not options.interpreted,
+        **ratios,
+        "turns": [asdict(turn) for turn in turns],
+    }
     return conclude(bars(turns), figures, options.json)
 
 
@@ -82,12 +94,24 @@ def check(bodies: Sequence[bytes], tree: Path) -> None:
     print(f"{len(bodies)} reviews of {len(bodies[0])} bytes: each patched, each sent once\n")
 
 
-def _turn(file: Path, seconds: int, tree: Path) -> Turn:
-    baseline, ours, unaudited = (
+def _turn(replicas: Path, distinct: Path, *, seconds: int, tree: Path) -> Turn:
+    baseline, ours, unaudited, ours_distinct, unaudited_distinct = (
         _load(kind, file, seconds, tree=tree)
-        for kind in (ServerKind.BASELINE, ServerKind.OURS, ServerKind.UNAUDITED)
+        for kind, file in (
+            (ServerKind.BASELINE, replicas),
+            (ServerKind.OURS, replicas),
+            (ServerKind.UNAUDITED, replicas),
+            (ServerKind.OURS, distinct),
+            (ServerKind.UNAUDITED, distinct),
+        )
     )
-    return Turn(baseline=baseline, ours=ours, unaudited=unaudited)
+    return Turn(
+        baseline=baseline,
+        ours=ours,
+        unaudited=unaudited,
+        ours_distinct=ours_distinct,
+        unaudited_distinct=unaudited_distinct,
+    )
 
 
 def _load(kind: ServerKind, file: Path, seconds: int, *, tree: Path) -> LoadResult:
@@ -120,22 +144,47 @@ def bars(turns: Sequence[Turn]) -> list[Bar]:
     ]
 
 
+def audited_ratios(turns: Sequence[Turn]) -> dict[str, float]:
+    """Return what has no bar: the ratio where no pod is a replica, and those of processor time.
+
+    The latter say on a busy machine what the former say on an idle one.
+    """
+    pairs = {
+        "": [(turn.ours, turn.unaudited) for turn in turns],
+        "_distinct": [(turn.ours_distinct, turn.unaudited_distinct) for turn in turns],
+    }
+    return {
+        "audited_ratio_distinct": median(
+            ours.throughput / without.throughput for ours, without in pairs["_distinct"]
+        ),
+        **{
+            f"audited_cpu_ratio{name}": median(
+                without.cpu_us / ours.cpu_us for ours, without in loads
+            )
+            for name, loads in pairs.items()
+        },
+    }
+
+
 def _render(turns: Sequence[Turn]) -> str:
     sides: Mapping[str, list[LoadResult]] = {
         "decode and allow": [turn.baseline for turn in turns],
         "vgpu webhook": [turn.ours for turn in turns],
         "without records": [turn.unaudited for turn in turns],
+        "all different": [turn.ours_distinct for turn in turns],
+        "the same without records": [turn.unaudited_distinct for turn in turns],
     }
     rows = [
         (
             name,
             f"{median(load.throughput for load in loads):,.0f}",
+            f"{median(load.cpu_us for load in loads):.1f}",
             f"{median(load.p50_ms for load in loads):.2f}",
             f"{median(load.p99_ms for load in loads):.2f}",
         )
         for name, loads in sides.items()
     ]
-    header = (f"medians of {len(turns)} rounds", "reviews/s", "p50 ms", "p99 ms")
+    header = (f"medians of {len(turns)} rounds", "reviews/s", "µs of CPU", "p50 ms", "p99 ms")
     return table(header, rows) + "\n"
 
 

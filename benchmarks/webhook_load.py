@@ -1,6 +1,7 @@
 """Load on one server, which runs on a core of its own; wrk runs on another."""
 
 import json
+import os
 import ssl
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from http.client import HTTPSConnection
 from pathlib import Path
 from typing import Final
 
-from benchmarks.webhook_reviews import SIZE
+from benchmarks.webhook_reviews import OWNER_UID, REVIEW_UID, SIZE
 from benchmarks.webhook_server import HOST, ServerKind
 
 CONNECTIONS: Final = 16
@@ -30,6 +31,12 @@ class LoadResult:
     p50_ms: float
     p99_ms: float
     failed: int
+    cpu_seconds: float  # of the server
+
+    @property
+    def cpu_us(self) -> float:
+        """Return the processor time that a review takes, in microseconds."""
+        return self.cpu_seconds / self.requests * 1e6
 
     @property
     def throughput(self) -> float:
@@ -67,14 +74,30 @@ class ServerProcess:
         """Let wrk send *reviews* from *core*, again and again."""
         url = f"https://{HOST}:{self.port}"
         wrk = ["wrk", "--threads=1", f"--connections={CONNECTIONS}", f"--duration={seconds}s"]
-        script = [f"--script={SCRIPT}", url, "--", str(reviews), str(SIZE), PATH]
+        script = [
+            f"--script={SCRIPT}",
+            url,
+            "--",
+            str(reviews),
+            str(SIZE),
+            PATH,
+            REVIEW_UID,
+            OWNER_UID,
+        ]
+        before = self._cpu_seconds()
         told = subprocess.run(
             ["taskset", "--cpu-list", str(core), *wrk, *script],
             check=True,
             capture_output=True,
             timeout=seconds + PATIENCE,
         )
-        return LoadResult(**json.loads(told.stdout.splitlines()[-1]))
+        cpu = self._cpu_seconds() - before
+        return LoadResult(**json.loads(told.stdout.splitlines()[-1]), cpu_seconds=cpu)
+
+    def _cpu_seconds(self) -> float:
+        stat = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="utf-8")
+        user, system = stat.rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
     def stop_and_count(self) -> int:
         """End the process and return how many decisions it recorded."""

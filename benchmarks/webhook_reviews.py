@@ -1,7 +1,8 @@
 """The 500 reviews that the webhook is measured with, as an API server would send them.
 
-Each asks for something else: amounts, vocabulary, mode, accepted models, and which containers
-ask. Around that stands what real pods carry, filled up to 8 KiB.
+There are two sets. In one all pods are different: each asks for something else (amounts,
+vocabulary, mode, accepted models, and which containers ask) and has an owner of its own. In the
+other most are replicas of a workload. Around that stands what real pods carry, filled up to 8 KiB.
 """
 
 import json
@@ -18,6 +19,10 @@ Json = dict[str, Any]
 
 SIZE: Final = 8192  # bytes of each
 NAMESPACES: Final = 20
+# How the uids of reviews and of owners begin. A review that is sent again has another uid, and its
+# owner a new one in each round, so that no round repeats the one before.
+REVIEW_UID: Final = "705ab4f5-6393-11e8-b7cc-"
+OWNER_UID: Final = "3f0d3b6a-8c1d-4c39-8b5b-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +45,9 @@ _RESOURCES: Final = (
 )
 _MODES: Final = ("", "hami-core", "mig")
 _MODELS: Final = ("", "A100")
+# How many workloads have so many pods. Pods come by the thousand where controllers scale, so most
+# are of ReplicaSets and Jobs with many. 50 of these 500 are alone, and share nothing with others.
+WORKLOADS: Final = {1: 50, 5: 10, 20: 10, 50: 4}
 # Most pods have one container, some a sidecar that asks for nothing; few have two that ask.
 _LAYOUTS: Final = {"alone": 300, "beside": 100, "both": 50, "init": 50}
 
@@ -62,12 +70,26 @@ def shapes() -> Iterator[ReviewShape]:
 def reviews() -> Iterator[bytes]:
     """Yield one review of exactly 8 KiB for each shape."""
     for number, shape in enumerate(shapes()):
-        pod = _pod(shape, number)
-        missing = SIZE - len(_encode(_review(pod, number)))
-        if missing < 0:
-            raise ValueError(f"review {number} is {-missing} bytes over {SIZE}")
-        pod["metadata"]["annotations"]["example.com/notes"] += "." * missing
-        yield _encode(_review(pod, number))
+        yield _sized_review(shape, number, workload=number)
+
+
+def replica_reviews() -> Iterator[bytes]:
+    """Yield 500 reviews of the pods of ``WORKLOADS``, whose controllers work at the same time."""
+    sizes = [size for size, count in WORKLOADS.items() for _ in range(count)]
+    owners = [workload for workload, size in enumerate(sizes) for _ in range(size)]
+    Random("replicas").shuffle(owners)
+    asked = list(shapes())
+    for number, workload in enumerate(owners):
+        yield _sized_review(asked[workload], number, workload=workload)
+
+
+def _sized_review(shape: ReviewShape, number: int, *, workload: int) -> bytes:
+    pod = _pod(shape, workload)
+    missing = SIZE - len(_encode(_review(pod, number)))
+    if missing < 0:
+        raise ValueError(f"review {number} is {-missing} bytes over {SIZE}")
+    pod["metadata"]["annotations"]["example.com/notes"] += "." * missing
+    return _encode(_review(pod, number))
 
 
 def _encode(document: Json) -> bytes:
@@ -78,7 +100,7 @@ def _review(pod: Json, number: int) -> Json:
     kind = {"group": "", "version": "v1", "kind": "Pod"}
     resource = {"group": "", "version": "v1", "resource": "pods"}
     request: Json = {
-        "uid": f"705ab4f5-6393-11e8-b7cc-{number:012d}",
+        "uid": f"{REVIEW_UID}{number:012d}",
         "kind": kind,
         "resource": resource,
         "requestKind": kind,
@@ -129,7 +151,7 @@ def _pod(shape: ReviewShape, number: int) -> Json:
                 "apiVersion": "apps/v1",
                 "kind": "ReplicaSet",
                 "name": f"{app}-6d4cf56db6",
-                "uid": f"3f0d3b6a-8c1d-4c39-8b5b-{number:012d}",
+                "uid": f"{OWNER_UID}{number:012d}",
                 "controller": True,
                 "blockOwnerDeletion": True,
             }

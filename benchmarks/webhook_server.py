@@ -145,6 +145,7 @@ def reviewer(
         entropy=1,
         now=SYSTEM.wall,
         defer=journal.defer,
+        joined=journal.remember_joined,
     )
     made = PodHandler(
         view=inventory.view,
@@ -153,6 +154,7 @@ def reviewer(
         source=trail.source,
         snapshot_digest=trail.fleet_digest,
         defer=trail.defer,
+        replicas=trail.replicas,
     )
     return made, journal
 

@@ -23,6 +23,7 @@ from certs import issue
 from certs.check import Expected, check_pair
 from certs.issue import Credential, IssueParameters, KeyMaterial, Names
 from certs.pem import Pair, certificates, certificates_pem
+from certs.refresh_controller import Announce, CertificateReason, Notice
 from certs.rotation_controller import SecretChange, Secrets, new_key_material
 from certs.rotation_policy import DEFAULT, RENEW_LEFT, Lifetimes
 from certs.secret_codec import BUNDLE, LEAF, LEAF_KEY, SecretState, decode_secret
@@ -38,6 +39,9 @@ class ClientLeaf:
     """A certificate by which a caller of this name is known."""
 
     name: str
+
+    def __str__(self) -> str:
+        return self.name
 
     def issuer(self, secret: SecretState) -> Credential | None:
         """Return the newest authority."""
@@ -64,6 +68,9 @@ class ServerLeaf:
     """A certificate of a server that is called by these names."""
 
     names: Names
+
+    def __str__(self) -> str:
+        return ", ".join((*self.names.dns[:1], *map(str, self.names.addresses[:1])))
 
     def issuer(self, secret: SecretState) -> Credential | None:
         """Return the authority that signs leaves."""
@@ -93,6 +100,7 @@ class LeafController:
     source: Secrets  # our Secret, with the authorities
     target: Secrets
     leaf: ClientLeaf | ServerLeaf
+    announce: Announce = lambda _: None
     kept_poll: float = KEPT_POLL
     lifetimes: Lifetimes = DEFAULT
     clock: Clock = SYSTEM
@@ -113,6 +121,8 @@ class LeafController:
             except KubeError as error:
                 if str(error) != trouble:
                     log.warning("certificate not kept", leaf=str(self.leaf), why=str(error))
+                    note = f"the certificate of {self.leaf} was not kept: {error}"
+                    self.announce(Notice(CertificateReason.RENEW_FAILED, note))
                 trouble = str(error)
             await self.clock.sleep(pause)
 
@@ -125,7 +135,8 @@ class LeafController:
             return False
         held = await self.target.read()
         data = held.data if held else {}
-        pair = self._usable_pair(data, issuer) or self._new_pair(issuer)
+        usable = self._usable_pair(data, issuer)
+        pair = usable or self._new_pair(issuer)
         wanted = {
             BUNDLE: certificates_pem(*secret.bundle),
             LEAF: pair.certificate,
@@ -136,6 +147,10 @@ class LeafController:
         change = SecretChange(data=wanted, annotations={})
         await self.target.write(held.version if held else None, change)
         log.info("certificate or its authorities written", leaf=str(self.leaf))
+        if usable is None:
+            until = certificates(pair.certificate)[0].not_valid_after_utc.isoformat()
+            note = f"a certificate of {self.leaf} was issued, valid until {until}"
+            self.announce(Notice(CertificateReason.RENEWED, note))
         return False
 
     def _usable_pair(self, data: Mapping[str, bytes], issuer: Credential) -> Pair | None:

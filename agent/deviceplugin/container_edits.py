@@ -18,7 +18,9 @@ from agent.share import DeviceNode, ReadyInstance, Share
 from allocator.catalog.injection import (
     LIBRARY_VOLUME,
     MOUNTS,
+    MPS_PIPE_PATH,
     REGION_FILE,
+    SHARED_MEMORY_PATH,
     VARIABLES,
     Annotation,
     Column,
@@ -27,6 +29,7 @@ from allocator.catalog.injection import (
     LiteralOrField,
 )
 from allocator.model.request import Mode
+from allocator.model.units import WHOLE_GPU
 
 VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
 NOTHING_VISIBLE: Final = "void"  # the container runtime leaves the container alone
@@ -34,6 +37,7 @@ _COLUMNS: Final = {
     Mode.HAMI_CORE: Column.HAMI_CORE,
     Mode.MIG: Column.MIG,
     Mode.MEMORY_ONLY: Column.MEMORY_ONLY,
+    Mode.MPS: Column.MPS,
 }
 
 
@@ -94,6 +98,19 @@ def hami_core_edits(share: Share, *, library: str, region: str) -> ContainerEdit
     return ContainerEdits(env=tuple(_variables(share, gpus)), shown=gpus, mounts=tuple(mounts))
 
 
+def mps_edits(share: Share, *, pipe: str, shared_memory: str) -> ContainerEdits:
+    """Return the edits of a share in mode mps, with two folders of the node for its daemon.
+
+    Clients write into both: a socket and a queue are made of files of either side.
+    """
+    mounts = (
+        HostMount(host=pipe, path=MPS_PIPE_PATH, read_only=False),
+        HostMount(host=shared_memory, path=SHARED_MEMORY_PATH, read_only=False),
+    )
+    gpus = _gpus(share)
+    return ContainerEdits(env=tuple(_variables(share, gpus)), shown=gpus, mounts=mounts)
+
+
 def unenforced_edits(share: Share) -> ContainerEdits:
     """Return the edits of a share that nothing limits: memory-only, or whole GPUs."""
     gpus = _gpus(share)
@@ -138,6 +155,11 @@ def _value(form: Form, share: Share, *, k: int | None, shown: str) -> str | None
             grant = share.grants[k or 0]
             most = max(each.cores for each in share.grants)
             cores = most if k is None else grant.cores
-            return text.format(memory=grant.memory, cores=cores, priority=int(share.priority))
+            return text.format(
+                memory=grant.memory,
+                cores=cores,
+                threads=cores or WHOLE_GPU,
+                priority=int(share.priority),
+            )
         case _:
             return None

@@ -17,9 +17,11 @@ import structlog
 from agent.deviceplugin import container_edits
 from agent.deviceplugin.container_edits import ContainerEdits
 from agent.deviceplugin.slot_files import SlotFiles
+from agent.mps.daemon import DaemonFolders
 from agent.node.slots import is_slot
 from agent.share import NotYetError, Owner, ReadyInstance, RetryStartError, Share
 from allocator.catalog.vocabularies import OWN
+from allocator.model.allocation import Grant
 from allocator.model.board import Placement
 from allocator.model.request import Mode
 from kube.clock import SYSTEM, Clock
@@ -54,6 +56,13 @@ class InstanceProvider(Protocol):
 
     async def ensure(self, gpu: str, placed: Placement) -> ReadyInstance:
         """Return the instance at exactly that placement; raises NotYetError."""
+
+
+class MpsProvider(Protocol):
+    """The daemons of mode mps."""
+
+    async def ready_daemon(self, grant: Grant) -> DaemonFolders:
+        """Return the folders of the daemon that serves *grant*; raises NotYetError."""
 
 
 class RegionProvider(Protocol):
@@ -93,6 +102,7 @@ class StartServices:
     entries: EntrySource
     instances: InstanceProvider
     regions: RegionProvider
+    mps: MpsProvider
     slots: SlotFiles
     events: StartEvents
 
@@ -295,10 +305,25 @@ class PreStart:
                 return container_edits.hami_core_edits(share, library=library, region=region)
             case Mode.HAMI_CORE | Mode.MEMORY_ONLY:
                 return container_edits.unenforced_edits(share)
-            case Mode.MPS | Mode.SGPU | Mode.NATIVE:
+            case Mode.MPS:
+                return await self._mps_edits(share, progress)
+            case Mode.SGPU | Mode.NATIVE:
                 raise NotYetError(f"its entry is in mode {mode}, which this agent does not serve")
             case _:
                 assert_never(mode)
+
+    async def _mps_edits(self, share: Share, progress: _StartProgress) -> ContainerEdits:
+        """Return the edits of a client once the daemon of its GPU answers with its limits."""
+        if not self.services.slots.with_cdi:
+            raise NotYetError("mode mps needs a container runtime that reads CDI")
+        (grant, *others) = share.grants
+        if others:
+            raise NotYetError("a container in mode mps reaches the daemon of one GPU only")
+        progress.doing = f"waiting for the MPS daemon of {grant.gpu}"
+        folders = await self.services.mps.ready_daemon(grant)
+        return container_edits.mps_edits(
+            share, pipe=folders.pipe, shared_memory=folders.shared_memory
+        )
 
     async def _instances(self, share: Share, progress: _StartProgress) -> tuple[ReadyInstance, ...]:
         ready = []

@@ -54,6 +54,14 @@ class Recovery(StrEnum):
     REBOOT = "reboot"
 
 
+class ComputeMode(StrEnum):
+    """Which processes may compute on a GPU at once."""
+
+    DEFAULT = "default"  # any number
+    EXCLUSIVE_PROCESS = "exclusive-process"  # one, such as the server of MPS
+    PROHIBITED = "prohibited"  # none
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
     """One physical GPU as the driver lists it."""
@@ -73,6 +81,8 @@ class Device:
     link_counts: tuple[int, ...] = ()  # the number of NVLinks to each of these; empty with a switch
     switch: str | None = None  # PCI address of the PCIe switch above it
     recovery: Recovery | None = None  # None: the driver does not report it
+    # Volta or newer, which MPS gives address spaces of their own and limits
+    mps: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +173,12 @@ class Driver(Protocol):
 
     def enable_mig(self, gpu: str) -> MigMode:
         """Switch MIG mode on and return it; IN_USE while the GPU has clients. Resets Ampere."""
+
+    def compute_mode(self, gpu: str) -> ComputeMode:
+        """Return which processes may compute on one GPU at once."""
+
+    def set_compute_mode(self, gpu: str, mode: ComputeMode) -> None:
+        """Set which processes may compute on one GPU at once; those that run are left alone."""
 
     def close(self) -> None:
         """End the session."""

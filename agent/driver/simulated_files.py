@@ -15,6 +15,7 @@ import msgspec
 from agent.driver import simulated_machine
 from agent.driver.driver import (
     SIMULATED,
+    ComputeMode,
     Device,
     DriverError,
     DriverEvent,
@@ -122,6 +123,16 @@ class SimulatedDriver:
         if mode is None or not mode.current:
             raise DriverError(Fault.IN_USE, "enable_mig", "MIG mode is pending")
         return mode
+
+    def compute_mode(self, gpu: str) -> ComputeMode:
+        """Return which processes may compute on one GPU at once."""
+        return self._find_gpu(gpu, "compute_mode").compute
+
+    def set_compute_mode(self, gpu: str, mode: ComputeMode) -> None:
+        """Set which processes may compute on one GPU at once."""
+        self._apply(
+            "set_compute_mode", lambda state: simulated_machine.set_compute_mode(state, gpu, mode)
+        )
 
     def close(self) -> None:
         """End the session, which holds nothing open between calls."""

@@ -10,7 +10,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from agent.driver.driver import Device, DriverEvent, Fault, Instance, MigMode, Process, Usage
+from agent.driver.driver import (
+    ComputeMode,
+    Device,
+    DriverEvent,
+    Fault,
+    Instance,
+    MigMode,
+    Process,
+    Usage,
+)
 from allocator.config.fleet_file import stable_uuid
 from allocator.model.board import Board, Profile
 from allocator.model.units import MiB
@@ -39,6 +48,7 @@ class SimulatedGpu:
     leaks: frozenset[int] = frozenset()  # GPU instances to which a process keeps a handle open
     lost: bool = False
     faulty: bool = False  # reports a critical error to every new session
+    compute: ComputeMode = ComputeMode.DEFAULT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +216,14 @@ def set_mode(state: State, uuid: str, *, on: bool) -> State | DriverRefusal:
         return DriverRefusal(Fault.IN_USE, "the GPU is in use")
     mode = MigMode(current=gpu.mig.current if busy else on, pending=on)
     return _put_gpu(state, replace(gpu, mig=mode))
+
+
+def set_compute_mode(state: State, uuid: str, mode: ComputeMode) -> State | DriverRefusal:
+    """Set which processes may compute on a GPU at once."""
+    gpu = find_gpu(state, uuid)
+    if isinstance(gpu, DriverRefusal):
+        return gpu
+    return _put_gpu(state, replace(gpu, compute=mode))
 
 
 def change_gpu(state: State, uuid: str, change: Callable[[SimulatedGpu], SimulatedGpu]) -> State:

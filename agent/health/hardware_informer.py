@@ -42,6 +42,17 @@ class InstanceSource(Protocol):
         """Watch those GPUs that are in MIG mode."""
 
 
+class MpsSource(Protocol):
+    """The daemons of GPUs in mode mps."""
+
+    @property
+    def most_clients(self) -> int:
+        """Return the most clients that one server was seen with."""
+
+    def unready(self) -> Mapping[str, str]:
+        """Return why GPUs that are to be in the mode take no clients, by UUID."""
+
+
 @dataclass(frozen=True, slots=True)
 class HardwareListeners:
     """Callbacks for changes of the hardware and of a GPU's health."""
@@ -72,10 +83,12 @@ class HardwareInformer:
         self._clock = clock
         self._devices: tuple[Device, ...] | None = None
         self._driver = ""
+        self._cuda = ""
         self._unlisted_reason = ""
         self._was_hanging = False
         self._conditions: Conditions = NO_CONDITIONS
         self.instances: InstanceSource | None = None
+        self.mps: MpsSource | None = None
         self.instances_known = False
         # by UUID, memory of processes without an entry
         self.foreign_memory: Mapping[str, MiB] = {}
@@ -128,7 +141,8 @@ class HardwareInformer:
             raise DriverError(Fault.UNAVAILABLE, hung.call, "the call hangs")
         driver, call = self._worker.driver, self._worker.call
         devices = await call(driver.devices, within=LIST_TIMEOUT)
-        self._driver = (await call(driver.versions, within=PROBE_TIMEOUT)).driver
+        versions = await call(driver.versions, within=PROBE_TIMEOUT)
+        self._driver, self._cuda = versions.driver, versions.cuda
         return devices
 
     def _log_hang(self) -> None:
@@ -182,6 +196,8 @@ class HardwareInformer:
         hardware = Hardware(
             devices=self._devices,
             driver=self._driver,
+            cuda=self._cuda,
+            mps_clients=0 if self.mps is None else self.mps.most_clients,
             instances=tuple(_realised_instances(present)),
             unhealthy=dict(self._unhealthy_gpus(self._devices, present)),
             foreign_memory=dict(self.foreign_memory),
@@ -194,6 +210,7 @@ class HardwareInformer:
     def _unhealthy_gpus(
         self, devices: tuple[Device, ...], present: tuple[LiveInstance, ...]
     ) -> Iterator[tuple[str, str]]:
+        unready = {} if self.mps is None else self.mps.unready()
         unknown_profiles = {live.instance.gpu for live in present if live.placed is None}
         for device in devices:
             condition = self._conditions.get(device.uuid)
@@ -201,6 +218,8 @@ class HardwareInformer:
                 yield device.uuid, condition.why
             elif device.uuid in unknown_profiles:
                 yield device.uuid, _UNKNOWN_PROFILE
+            elif device.uuid in unready:
+                yield device.uuid, unready[device.uuid]
 
 
 def _realised_instances(present: tuple[LiveInstance, ...]) -> Iterator[RealisedInstance]:

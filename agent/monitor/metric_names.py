@@ -99,10 +99,13 @@ FAULTS: Final = MetricFamily(
 STUCK: Final = MetricFamily(
     "vgpu_mig_stuck", "MIG instances whose creation or removal keeps failing.", _DEVICE
 )
+MPS_CLIENTS: Final = MetricFamily(
+    "vgpu_mps_clients", "Processes connected to the MPS daemon of a GPU.", _DEVICE
+)
 OURS: Final = (
     *(INFO, MEMORY, PROMISED, USED, FOREIGN, CORES_PROMISED, CORES_USED, UNHEALTHY, INSTANCES),
     *(INSTANCE, STUCK, LIMIT, CONTAINER_USED, HOST, CONTAINER_CORES, LAST_KERNEL, HELD_BACK),
-    *(VIOLATION, DRIFT, FAULTS),
+    *(VIOLATION, DRIFT, FAULTS, MPS_CLIENTS),
 )
 _OLD_DEVICE: Final = ("zone", "deviceidx", "deviceuuid")
 _OLD_CONTAINER: Final = ("zone", "podnamespace", "podname", "ctrname", "vdeviceid", "deviceuuid")

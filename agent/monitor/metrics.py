@@ -11,6 +11,7 @@ from prometheus_client import (
     CollectorRegistry,
     Counter,
     Gauge,
+    Histogram,
     disable_created_metrics,
     generate_latest,
 )
@@ -21,11 +22,15 @@ from agent.mig.progress import Outcome
 from agent.monitor.metric_names import OLD, OURS, MetricFamily
 from agent.monitor.samples import MetricSample, MonitorSnapshot, samples
 from agent.monitor.violation import ViolationKind
+from agent.mps.trouble import MpsTroubleKind
 from agent.region.repair import RepairKind
 from allocator.audit.delivery_metrics import DeliveryMetrics
+from allocator.model.request import Mode
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 MOST_SAMPLES: Final = 10_000  # samples of one scrape
+# Seconds. A pod with a MIG instance runs after some; one that waits for a GPU may take a day.
+START_BUCKETS: Final = (1, 2.5, 5, 10, 30, 60, 120, 300, 900, 3600, 14_400, 86_400)
 
 
 class _Gauges(Collector):
@@ -96,11 +101,28 @@ class AgentMetrics:
             ["kind"],
             registry=self._registry,
         )
+        self._starts = Histogram(
+            "vgpu_admission_to_running_seconds",
+            "Time from the creation of a pod until a container of it runs with its share.",
+            ["mode"],
+            buckets=START_BUCKETS,
+            registry=self._registry,
+        )
+        self._mps_troubles = Counter(
+            "vgpu_mps_troubles",
+            "Ends and faults of MPS daemons and servers.",
+            ["kind"],
+            registry=self._registry,
+        )
         self.delivery = DeliveryMetrics(self._registry)
+        for mode in Mode:
+            self._starts.labels(mode)
         for kind in ViolationKind:
             self._violations.labels(kind)
         for repair in RepairKind:
             self._repairs.labels(repair)
+        for trouble in MpsTroubleKind:
+            self._mps_troubles.labels(trouble)
         for outcome in Outcome:
             self._reconfigurations.labels(outcome)
         _register_hung_seconds(self._registry, hung)
@@ -125,6 +147,14 @@ class AgentMetrics:
     def count_reconfiguration(self, outcome: Outcome) -> None:
         """Count an attempt to reconfigure a GPU."""
         self._reconfigurations.labels(outcome).inc()
+
+    def observe_start(self, mode: str, seconds: float) -> None:
+        """Note how long a pod took from its creation to its first container; *mode* is a Mode."""
+        self._starts.labels(Mode(mode)).observe(seconds)
+
+    def count_mps_trouble(self, kind: MpsTroubleKind) -> None:
+        """Count what became of an MPS daemon or its server."""
+        self._mps_troubles.labels(kind).inc()
 
     def exposition(self) -> tuple[str, bytes]:
         """Return the answer to a scrape: content type and text."""

@@ -34,6 +34,7 @@ from agent.monitor.violation import (
     violation_changes,
     violations,
 )
+from agent.mps.gpu_controller import MpsProgress
 from agent.region.region_files import RegionFiles, limits_of
 from agent.region.repair import RepairKind
 from agent.share import Share
@@ -77,6 +78,9 @@ class MonitorSource(Protocol):
 
     def stuck_instances(self) -> Mapping[str, int]:
         """Return how many MIG instances could not be created or removed, by GPU."""
+
+    def mps_progress(self) -> Mapping[str, MpsProgress]:
+        """Return how far the GPUs in mode mps are, by UUID."""
 
     def enforcement(self) -> Enforcement:
         """Return what the settings demand on violations."""
@@ -202,8 +206,11 @@ class Monitor:
         inspection_result = await asyncio.to_thread(
             self._services.inspector.inspect, processes, node
         )
+        servers = {pid for each in source.mps_progress().values() for pid in each.servers}
+        located = inspection_result.processes
         observed = ObservedUse(
-            processes=inspection_result.processes,
+            processes=tuple(each for each in located if each.process.pid not in servers),
+            reserved=tuple(each.process for each in located if each.process.pid in servers),
             shares=shares,
             pods=node.pods,
             instances=source.instances(),
@@ -278,6 +285,7 @@ class Monitor:
             drifts=(*drifts(observed, ongoing), *self._silent_gpu_drifts(answered)),
             held_back=inspection_result.held_back,
             faults=inspection_result.faults,
+            mps_clients={gpu: each.clients for gpu, each in source.mps_progress().items()},
         )
 
     def _silent_gpu_drifts(self, answered: Collection[str]) -> tuple[HardwareDrift, ...]:

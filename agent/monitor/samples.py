@@ -5,7 +5,8 @@ An unknown value has no sample: a 0 would mean that it was measured.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 from agent.driver.driver import Device, Instance, Usage
@@ -26,6 +27,7 @@ from agent.monitor.metric_names import (
     LAST_KERNEL,
     LIMIT,
     MEMORY,
+    MPS_CLIENTS,
     OLD_CORES,
     OLD_HOST_CORES,
     OLD_HOST_MEMORY,
@@ -92,6 +94,8 @@ class MonitorSnapshot:
     drifts: tuple[HardwareDrift, ...]
     held_back: frozenset[tuple[str, str]]  # pod uid and container; their kernels wait
     faults: int  # implausible values in regions, and unreadable regions
+    # connected clients of each GPU in mode mps
+    mps_clients: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
 
 def samples(snapshot: MonitorSnapshot, *, old: bool) -> Iterator[MetricSample]:
@@ -174,7 +178,8 @@ def _device_samples(
 ) -> Iterator[MetricSample]:
     gpu_labels = snapshot.node, name
     in_mig = device.mig is not None and device.mig.current
-    mode = Mode.MIG if in_mig else Mode.HAMI_CORE
+    in_mps = device.uuid in snapshot.mps_clients
+    mode = Mode.MIG if in_mig else Mode.MPS if in_mps else Mode.HAMI_CORE
     promised = _held_grants(snapshot.shares, device.uuid)
     yield MetricSample(INFO, (*gpu_labels, device.model, mode, device.uuid), 1)
     yield MetricSample(MEMORY, gpu_labels, device.memory * _MIB)
@@ -193,6 +198,8 @@ def _device_samples(
         # Text after a colon may hold changing numbers, and each would begin a series.
         reason = snapshot.unhealthy[device.uuid].partition(":")[0]
         yield MetricSample(UNHEALTHY, (*gpu_labels, reason), 1)
+    if in_mps:
+        yield MetricSample(MPS_CLIENTS, gpu_labels, snapshot.mps_clients[device.uuid])
     if in_mig:
         yield MetricSample(STUCK, gpu_labels, snapshot.stuck.get(device.uuid, 0))
         yield from _instance_samples(snapshot, device, gpu_labels=gpu_labels)

@@ -102,6 +102,8 @@ class ObservedUse:
     unpromised: Mapping[tuple[str, str], MiB] = field(default_factory=lambda: MappingProxyType({}))
     # bytes that regions count of a process, by its pid; absent: its container has no region
     counted: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
+    # processes of the agent's own on the GPUs, such as MPS servers: nobody is blamed for them
+    reserved: Sequence[Process] = ()
 
 
 Shares = Sequence[Share]
@@ -242,6 +244,9 @@ def foreign_memory(observed: ObservedUse, gpus: Iterable[str]) -> dict[str, MiB]
         process, uid = located.process, located.cgroup.uid if located.cgroup else ""
         if process.gpu in memory and (uid, process.gpu) not in promised:
             uses[uid, process.gpu].append(process)
+    for process in observed.reserved:
+        if process.gpu in memory:
+            uses["", process.gpu].append(process)
     for key, processes in uses.items():
         reported = observed.unpromised.get(key)
         known = 0 if reported is None else _allowed_memory(reported, processes)

@@ -1,15 +1,16 @@
 """Extended-resource capacity as an upper bound."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from agent.node.pods import NodePod
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.mig.profiles import ProfileCapacity, profiles_of
-from allocator.model.allocation import Entry
+from allocator.model.allocation import Entry, Grant
 from allocator.model.board import Board
 from allocator.model.gpu import Gpu
-from allocator.model.request import Mode
+from allocator.model.request import Mode, Priority
 from allocator.model.units import WHOLE_GPU
+from allocator.model.usage import peak_grants
 from allocator.placement.fit import hardware
 from allocator.request.quantity import parse
 
@@ -51,9 +52,7 @@ def capacity(
     """
     totals: dict[str, int] = {}
     for vocabulary in vocabularies:
-        serving = [
-            gpu for gpu in gpus if vocabulary.mode is None or hardware(vocabulary.mode) is gpu.mode
-        ]
+        serving = _serving(gpus, vocabulary)
         for name, amount in _amounts(vocabulary, cores_scaling):
             if total := sum(map(amount, serving)):
                 totals[name] = total
@@ -75,14 +74,18 @@ def _amounts(
     def percent(gpu: Gpu) -> int:
         return _gpu_total(gpu, _percent(gpu), lambda profile: profile.percent)
 
-    def count(_: Gpu) -> int:
-        return 1
+    def count(gpu: Gpu) -> int:
+        return 1 if vocabulary.whole else gpu.slots
+
+    def priority(gpu: Gpu) -> int:
+        return gpu.slots * max(Priority)
 
     rows = (
         (vocabulary.memory, memory),
         (vocabulary.cores, cores),
         (vocabulary.percent, percent),
         (None if vocabulary.count == vocabulary.slot else vocabulary.count, count),
+        (vocabulary.priority, priority),
     )
     return [(name, amount) for name, amount in rows if name is not None]
 
@@ -128,15 +131,70 @@ def unaccounted_capacity(
     return total
 
 
+def linked_capacity(
+    gpus: Sequence[Gpu],
+    vocabularies: Iterable[Vocabulary],
+    *,
+    entries: Iterable[Entry],
+    pods: Collection[NodePod],
+) -> dict[str, int]:
+    """Return the capacity of resources that are two views of the same GPUs.
+
+    In a vocabulary whose count means whole GPUs, a GPU of which memory is promised leaves the
+    count, and one that is promised whole takes its memory along, whatever vocabulary was asked in.
+    So each amount is what live pods request of it, and what is free beside them. An entry whose
+    pod is not known here yet takes nothing away: kubelet may be about to admit that pod.
+    """
+    live = [pod for pod in pods if not pod.ended]
+    uids = {pod.uid for pod in live}
+    held: dict[str, list[Grant]] = {}
+    for entry in entries:
+        if entry.uid in uids:
+            for grant in peak_grants(entry.containers):
+                held.setdefault(grant.gpu, []).append(grant)
+    totals: dict[str, int] = {}
+    for vocabulary in vocabularies:
+        if vocabulary.whole:
+            serving = [(gpu, held.get(gpu.uuid, [])) for gpu in _serving(gpus, vocabulary)]
+            free = {
+                vocabulary.count: sum(not grants for _, grants in serving),
+                vocabulary.memory: sum(
+                    _free_memory(gpu, grants) // vocabulary.memory_factor for gpu, grants in serving
+                ),
+            }
+            for name, amount in free.items():
+                if name is not None:
+                    totals[name] = amount + sum(pod.requests.get(name, 0) for pod in live)
+    return totals
+
+
+def _free_memory(gpu: Gpu, grants: Sequence[Grant]) -> int:
+    """Return the MiB that *grants* leave on a GPU; one that is promised whole has none."""
+    if sum(grant.cores for grant in grants) >= WHOLE_GPU:
+        return 0
+    return max(0, gpu.memory - sum(grant.memory for grant in grants))
+
+
+def _serving(gpus: Iterable[Gpu], vocabulary: Vocabulary) -> list[Gpu]:
+    """Return the GPUs in a mode that a vocabulary can ask for."""
+    return [gpu for gpu in gpus if vocabulary.mode is None or hardware(vocabulary.mode) is gpu.mode]
+
+
 def desired_capacity(
-    most: Mapping[str, int], extra: Mapping[str, int], names: Iterable[str]
+    most: Mapping[str, int],
+    extra: Mapping[str, int],
+    names: Iterable[str],
+    *,
+    linked: Mapping[str, int],
 ) -> dict[str, int]:
     """Return the capacity to write on the Node for those *names* that the agent manages.
 
-    A resource that no GPU has any more stays while a pod still requests it.
+    A resource that no GPU has any more stays while a pod still requests it. *linked* limits what
+    :func:`linked_capacity` knows more exactly.
     """
     total = {name: most.get(name, 0) + extra.get(name, 0) for name in names}
-    return {name: amount for name, amount in total.items() if amount}
+    limited = {name: min(amount, linked.get(name, amount)) for name, amount in total.items()}
+    return {name: amount for name, amount in limited.items() if amount}
 
 
 def writable_names(vocabularies: Iterable[Vocabulary]) -> frozenset[str]:

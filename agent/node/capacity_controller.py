@@ -12,10 +12,10 @@ import structlog
 
 from agent.node import capacity
 from agent.node.node_informer import NodeInformer, OwnNode
-from agent.node.status import Hardware, served_gpus
-from allocator.catalog.keys import CAPACITY_KEY, NOT_READY_TAINT
+from agent.node.status import Hardware, model_label, served_gpus
+from allocator.catalog.keys import AGENT_LABEL, CAPACITY_KEY, NOT_READY_TAINT
 from allocator.cluster.inventory import NODES
-from allocator.cluster.objects import AGENT_LABEL
+from allocator.cluster.objects import MODEL_LABEL
 from allocator.model.gpu import Gpu
 from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
@@ -78,12 +78,21 @@ class CapacityController:
         node = self._informer.node
         if node is None or not self._informer.is_configured or self._informer.is_upstream:
             return
-        if node.label != self._version:
-            await self._patch_metadata(node, {"labels": {AGENT_LABEL: self._version}})
+        if labels := self._label_changes(node):
+            await self._patch_metadata(node, {"labels": labels})
         if not self.may_write_capacity(node):
             return
         if self._informer.synced and await self._write_capacity(node) and self.serving:
             await self._untaint(node)
+
+    def _label_changes(self, node: OwnNode) -> dict[str, str | None]:
+        """Return the changes to our labels; the one of the model stays while no driver answers."""
+        hardware = self._hardware()
+        models = [] if hardware is None else [device.model for device in hardware.devices]
+        model = node.model if hardware is None else model_label(models)
+        existing = {AGENT_LABEL: node.label, MODEL_LABEL: node.model}
+        wanted = {AGENT_LABEL: self._version, MODEL_LABEL: model}
+        return {key: value for key, value in wanted.items() if existing[key] != value}
 
     def may_write_capacity(self, node: OwnNode) -> bool:
         """Say whether capacity, slots included, may appear.
@@ -110,15 +119,13 @@ class CapacityController:
         names = added | wanted.keys() | capacity.slot_names(informer.vocabularies)
         if names != node.added_resources:
             await self._patch_metadata(node, {"annotations": {CAPACITY_KEY: _join(names)}})
-        changed = capacity.changes(node.capacity, wanted, self._owned_names(node))
+        changed = _status_changes(node, wanted, self._owned_names(node))
         if not changed:
             return True
         if not self._is_due(wanted):
             self._changed.set()
             return False
-        await self._calls.merge_patch(
-            f"{NODES}/{node.name}/status", {"status": {"capacity": changed}}
-        )
+        await self._calls.merge_patch(f"{NODES}/{node.name}/status", {"status": changed})
         log.info("Node capacity updated", changes=changed)
         return True
 
@@ -151,9 +158,14 @@ class CapacityController:
         most = capacity.capacity(gpus, informer.vocabularies, cores_scaling=scaling)
         stored_gpu_node = informer.gpu_node
         entries = () if stored_gpu_node is None else stored_gpu_node.ledger.entries
-        extra = capacity.unaccounted_capacity(gpus, entries, informer.pods.values())
+        pods = informer.pods.values()
         return capacity.desired_capacity(
-            most, extra, capacity.writable_names(informer.vocabularies)
+            most,
+            capacity.unaccounted_capacity(gpus, entries, pods),
+            capacity.writable_names(informer.vocabularies),
+            linked=capacity.linked_capacity(
+                gpus, informer.vocabularies, entries=entries, pods=pods
+            ),
         )
 
     async def _untaint(self, node: OwnNode) -> None:
@@ -185,15 +197,27 @@ class CapacityController:
         gone = {
             name for name in slots if node.capacity[name] == "0"
         }  # kubelet counts none any more
-        if changed := capacity.changes(node.capacity, {}, self._owned_names(node) | gone):
-            await self._calls.merge_patch(
-                f"{NODES}/{node.name}/status", {"status": {"capacity": changed}}
-            )
+        if changed := _status_changes(node, {}, self._owned_names(node) | gone):
+            await self._calls.merge_patch(f"{NODES}/{node.name}/status", {"status": changed})
         counted = slots - gone
         if node.label is not None or node.added_resources != counted:
             rest = {CAPACITY_KEY: _join(counted) or None}
-            await self._patch_metadata(node, {"labels": {AGENT_LABEL: None}, "annotations": rest})
+            labels = {AGENT_LABEL: None, MODEL_LABEL: None}
+            await self._patch_metadata(node, {"labels": labels, "annotations": rest})
         return counted
+
+
+def _status_changes(
+    node: OwnNode, wanted: Mapping[str, int], names: frozenset[str]
+) -> dict[str, Mapping[str, str | None]]:
+    """Return the changes to a Node's status, of capacity and of allocatable.
+
+    Kubelet would copy the one to the other within ten seconds. Meanwhile schedulers, and kubelet
+    when it admits a pod, would refuse what has become free.
+    """
+    parts = {"capacity": node.capacity, "allocatable": node.allocatable}
+    changed = {part: capacity.changes(old, wanted, names) for part, old in parts.items()}
+    return {part: found for part, found in changed.items() if found}
 
 
 def _join(names: frozenset[str]) -> str:

@@ -13,7 +13,7 @@ import msgspec
 
 from agent.node.other_plugins import plugin_conflict, slot_conflict
 from agent.node.pods import NodePod, parse_pod
-from allocator.catalog.keys import CAPACITY_KEY
+from allocator.catalog.keys import AGENT_LABEL, CAPACITY_KEY
 from allocator.catalog.vocabularies import OWN, VOCABULARIES, Vocabulary
 from allocator.cluster.configmaps import (
     DEVICE_CONFIG_NAME,
@@ -24,9 +24,9 @@ from allocator.cluster.configmaps import (
     settings_in,
 )
 from allocator.cluster.inventory import GPU_NODES, NODES
-from allocator.cluster.objects import AGENT_LABEL, ConfigMap, decode_config_map
+from allocator.cluster.objects import MODEL_LABEL, ConfigMap, decode_config_map
 from allocator.config.device_config import DeviceConfig, NodeConfig, configured_vocabularies
-from allocator.config.settings import DEFAULTS, NodeAgent, Settings
+from allocator.config.settings import DEFAULTS, Settings
 from allocator.ledger.ledger import Ledger, parse_ledger
 from allocator.volcano.register import HANDSHAKE_ANNOTATION, REGISTER_ANNOTATION
 from kube.client import Client
@@ -86,6 +86,7 @@ class OwnNode:
     runtime: str  # version of the container runtime
     boot: str = ""  # boot id as its kubelet reports it
     label: str | None  # version of the agent that labelled it
+    model: str | None = None  # the label with the model of its GPUs
     is_selected: bool = False  # it has the label by which the DaemonSet of the base selects nodes
     added_resources: frozenset[str]  # which our agent added to its capacity
     has_volcano_register: bool  # vc-scheduler must find it before it sees capacity
@@ -125,6 +126,7 @@ def own_node(raw: bytes) -> OwnNode:
         runtime=status.system.runtime if status.system else "",
         boot=status.system.boot if status.system else "",
         label=(metadata.labels or {}).get(AGENT_LABEL),
+        model=(metadata.labels or {}).get(MODEL_LABEL),
         is_selected=(metadata.labels or {}).get(SELECTOR_LABEL) == SELECTOR_VALUE,
         added_resources=frozenset(filter(None, annotations.get(CAPACITY_KEY, "").split(","))),
         has_volcano_register=bool(
@@ -184,7 +186,7 @@ class NodeInformer:
     @property
     def is_upstream(self) -> bool:
         """Say whether another node agent serves this node, by the setting nodeAgent."""
-        return self.settings.node_agent is NodeAgent.UPSTREAM
+        return self.settings.node_agent.is_other
 
     @property
     def plugin_conflict(self) -> str:

@@ -6,6 +6,7 @@ it within the pod, so its annotation prefix is taken from there.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from math import ceil
 from posixpath import dirname
 from types import MappingProxyType
@@ -49,12 +50,17 @@ class _Container(msgspec.Struct, frozen=True, rename="camel", gc=False):
     restart_policy: str | None = None
 
 
+class _Running(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    started_at: str | None = None
+
+
 class _Terminated(msgspec.Struct, frozen=True, rename="camel", gc=False):
     exit_code: int = 0
+    started_at: str | None = None
 
 
 class _State(msgspec.Struct, frozen=True, gc=False):
-    running: dict[str, object] | None = None
+    running: _Running | None = None
     terminated: _Terminated | None = None
 
 
@@ -69,6 +75,7 @@ class _Metadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
     uid: str
     name: str
     namespace: str = ""
+    creation_timestamp: str | None = None
     annotations: dict[str, str] | None = None
     owner_references: tuple[OwnerKind, ...] | None = None
 
@@ -106,6 +113,7 @@ class PodContainer:
     started: bool  # runs or ran
     completed: bool  # an init container that has succeeded
     running: bool
+    running_since: datetime | None  # since its last start, also where it has ended; None: unknown
     resources: Mapping[str, int]  # what it requests of extended resources, amounts above 0
     priority: Priority  # as injected: a spec does not change any more
 
@@ -118,6 +126,7 @@ class NodePod:
     namespace: str
     name: str
     node: str
+    created: datetime | None  # None: unknown
     ended: bool  # its phase is final
     recreated_here: bool  # by a DaemonSet, or by kubelet (a static pod)
     library_off: bool  # its containers with whole GPUs want no library
@@ -153,6 +162,7 @@ def parse_pod(raw: bytes) -> NodePod:
         namespace=metadata.namespace,
         name=metadata.name,
         node=spec.node_name,
+        created=_time(metadata.creation_timestamp),
         ended=status.over,
         recreated_here=_is_daemon_or_static(metadata),
         library_off=annotations.get(LIBRARY_KEY) == LIBRARY_OFF,
@@ -231,9 +241,26 @@ def _pod_container(
         started=running or ended is not None or bool(last and last.terminated),
         completed=position[0] == "i" and ended is not None and ended.exit_code == 0,
         running=running,
+        running_since=_running_since(state),
         resources=MappingProxyType(_limits(container)),
         priority=_priority(env) if injected else Priority.LOW,
     )
+
+
+def _running_since(state: _State | None) -> datetime | None:
+    if state is None:
+        return None
+    begun = state.running or state.terminated
+    return None if begun is None else _time(begun.started_at)
+
+
+def _time(text: str | None) -> datetime | None:
+    """Return a time that the API server states; ``None`` where there is none, or no zone."""
+    try:
+        time = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return None if time.tzinfo is None else time
 
 
 def _stage(position: str, container: _Container) -> Stage:

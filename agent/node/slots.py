@@ -50,3 +50,23 @@ def list_slots(offer: SlotOffer, used: Collection[str]) -> tuple[tuple[str, bool
     free = [name for name in names if name not in used]
     healthy = frozenset((*taken, *free)[: max(offer.healthy, 0)])
     return (*((name, name in healthy) for name in names), *((name, False) for name in beyond))
+
+
+_CLIENTS_UP_TO_CUDA_13_0: Final = 48
+_CLIENTS: Final = 60
+_NEWER: Final = (13, 1)
+_LONGEST_VERSION: Final = 9  # characters
+
+
+def most_clients(cuda: str, *, seen: int = 0) -> int:
+    """Return how many clients of MPS a GPU takes at once with the driver that supports *cuda*.
+
+    *cuda* is as ``13.1``; a version that cannot be read counts as an old one. *seen* is the largest
+    number of clients that a server of this driver was seen with: what worked is possible. Clients
+    count as contexts: one is what a program makes by default.
+    """
+    major, _, minor = cuda.partition(".")
+    numbers = major.isascii() and major.isdigit() and minor.isascii() and minor.isdigit()
+    short = numbers and len(cuda) <= _LONGEST_VERSION
+    new = short and (int(major), int(minor)) >= _NEWER
+    return max(_CLIENTS if new else _CLIENTS_UP_TO_CUDA_13_0, seen)

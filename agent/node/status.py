@@ -4,7 +4,8 @@ Only what matters for placement is written, so that it changes rarely: memory of
 rounded, with hysteresis. Use without an entry is listed, so that nobody is promised it.
 """
 
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
@@ -15,15 +16,17 @@ import msgspec
 from agent.driver.driver import Device
 from agent.mig.progress import mode_clash
 from agent.node.capacity import most_instances
+from agent.node.slots import most_clients
 from allocator.catalog.boards import board_named
 from allocator.config.device_config import DeviceConfig, NodeConfig
 from allocator.ledger.ledger import Ledger
 from allocator.ledger.schema import status_of
-from allocator.model.allocation import Entry
+from allocator.model.allocation import Entry, Grant
 from allocator.model.board import Board, Placement
 from allocator.model.gpu import Gpu, Node
 from allocator.model.request import Mode
 from allocator.model.units import NO_MEMORY, MiB
+from allocator.placement.fit import hardware as hardware_mode
 
 Json = dict[str, object]
 # Age of an entry after which kubelet has decided about its pod; entries have whole seconds.
@@ -48,6 +51,9 @@ class Hardware:
 
     devices: tuple[Device, ...]
     driver: str = ""  # its version
+    cuda: str = ""  # the newest CUDA that it supports, as 13.1
+    # the most clients that an MPS server of this driver was seen with at once
+    mps_clients: int = 0
     instances: tuple[RealisedInstance, ...] = ()
     # why a GPU takes no entries, by UUID
     unhealthy: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -73,6 +79,21 @@ class Identity:
     name: str
     uid: str
     boot: str
+
+
+SEVERAL_MODELS: Final = "several"  # the label of a node whose GPUs differ
+_LONGEST_LABEL: Final = 63  # characters
+_NOT_IN_LABELS: Final = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+def model_label(models: Iterable[str]) -> str | None:
+    """Return the label value for GPUs of these *models*, ``None`` where there are none.
+
+    Characters that no label may have become dashes, as NVIDIA's feature discovery writes models.
+    """
+    names = {_NOT_IN_LABELS.sub("-", model)[:_LONGEST_LABEL].strip("-._") for model in models}
+    names.discard("")
+    return SEVERAL_MODELS if len(names) > 1 else next(iter(names), None)
 
 
 def served_gpus(
@@ -103,11 +124,13 @@ def _served_gpu(
     wanted: NodeConfig | None,
     gpus: Mapping[str, Gpu],
 ) -> ServedGpu:
-    mode, reason = _mode(device, wanted)
+    before = gpus.get(device.uuid)
+    mode, reason = _mode(device, wanted, () if before is None else before.grants)
     board = _board(device) if mode is Mode.MIG else None
     if mode is Mode.MIG and board is None:  # no instance could be promised or read
         mode, reason = Mode.HAMI_CORE, "its MIG profiles are unknown"
-    before = gpus.get(device.uuid)
+    if mode is Mode.MPS:
+        slots = min(slots, most_clients(hardware.cuda, seen=hardware.mps_clients))
     reason = hardware.unhealthy.get(device.uuid, "") or reason or mode_clash(mode, before)
     if device.memory < 1:  # the API server would refuse the whole object
         reason = reason or "the driver does not report its memory"
@@ -137,23 +160,51 @@ def _board(device: Device) -> Board | None:
     return device.board or board_named(device.model)
 
 
-def _mode(device: Device, wanted: NodeConfig | None) -> tuple[Mode, str]:
+def _mode(device: Device, wanted: NodeConfig | None, grants: Sequence[Grant]) -> tuple[Mode, str]:
     """Return the mode that a GPU serves in, and why it may not be used in it.
 
     A node that the configuration does not list serves each GPU as it is. From Hopper on a reboot
     ends MIG mode; on a node set up for MIG the first entry enables it again, without a reset.
     """
+    shared, reason = _shared_mode(device, wanted, grants)
     if device.mig is None:
-        return Mode.HAMI_CORE, ""
-    current = Mode.MIG if device.mig.current else Mode.HAMI_CORE
-    if wanted is None or wanted.mode is current:
-        return current, ""
+        return shared, reason
+    current = Mode.MIG if device.mig.current else shared
+    if wanted is None or (wanted.mode is Mode.MIG) is (current is Mode.MIG):
+        return current, "" if current is Mode.MIG else reason
     if wanted.mode is Mode.MIG and not device.ampere_or_older:
         return Mode.MIG, ""
     switch = 1 if wanted.mode is Mode.MIG else 0
     return current, (
         f"operatingmode is {wanted.mode}, but MIG is {'off' if switch else 'on'}: drain the "
         f"node and run nvidia-smi -i {device.pci} -mig {switch}"
+    )
+
+
+def _shared_mode(
+    device: Device, wanted: NodeConfig | None, grants: Sequence[Grant]
+) -> tuple[Mode, str]:
+    """Return the mode that a GPU serves in while MIG is off, and why it may not be used in it.
+
+    Between mps and hami-core a GPU changes only when nothing is promised on it.
+    """
+    chosen = Mode.MPS if wants_mps(device, wanted) else Mode.HAMI_CORE
+    other = Mode.HAMI_CORE if chosen is Mode.MPS else Mode.MPS
+    if any(hardware_mode(grant.mode) is other for grant in grants):
+        return other, f"operatingmode is {chosen}, but pods in mode {other} have yet to end on it"
+    if chosen is Mode.HAMI_CORE and wanted is not None and wanted.mode is Mode.MPS:
+        return chosen, "operatingmode is mps, which needs a GPU of Volta or newer"
+    return chosen, ""
+
+
+def wants_mps(device: Device, wanted: NodeConfig | None) -> bool:
+    """Say whether the node's owner wants the GPU in mode mps, and it is able to."""
+    return (
+        wanted is not None
+        and wanted.mode is Mode.MPS
+        and device.mps
+        and not wanted.excludes(device.uuid, device.index)
+        and (device.mig is None or not device.mig.current)
     )
 
 

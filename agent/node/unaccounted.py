@@ -151,7 +151,9 @@ def _asked_share(
     names = {name for name in names if not name.startswith(_MIG_PREFIX)}
     if not names:
         return None
-    known = (*vocabularies, *unserved_vocabularies(vocabularies), *OTHER_WORDS)
+    served = {words.name for words in vocabularies}
+    others = (words for words in OTHER_WORDS if words.name not in served)
+    known = (*vocabularies, *unserved_vocabularies(vocabularies), *others)
     spoken = [words for words in known if not names.isdisjoint(words.resources)]
     # Admission adds the slot to a request in other words than Volcano's, where it says nothing.
     slots = {words.slot for words in vocabularies}

@@ -12,11 +12,28 @@ from typing import Final
 import pynvml
 
 from agent.driver.board_discovery import pci_address
-from agent.driver.driver import Device, Fault, MigMode, Recovery
+from agent.driver.driver import ComputeMode, Device, Fault, MigMode, Recovery
 from agent.nvml.calls import Handle, NvmlError, call_if_supported, call_nvml, look_up
 
 _PCI_ADDRESS: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _LAST_MAJOR_WITH_RESET: Final = 8  # major number of the compute capability of Ampere and Ada
+_VOLTA: Final = 7  # major number of its compute capability
+_COMPUTE_MODES: Final = MappingProxyType(
+    {
+        pynvml.NVML_COMPUTEMODE_DEFAULT: ComputeMode.DEFAULT,
+        # of drivers before 2015; a process with one thread has the GPU for itself too
+        pynvml.NVML_COMPUTEMODE_EXCLUSIVE_THREAD: ComputeMode.EXCLUSIVE_PROCESS,
+        pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS: ComputeMode.EXCLUSIVE_PROCESS,
+        pynvml.NVML_COMPUTEMODE_PROHIBITED: ComputeMode.PROHIBITED,
+    }
+)
+_COMPUTE_MODE_CODES: Final = MappingProxyType(
+    {
+        ComputeMode.DEFAULT: pynvml.NVML_COMPUTEMODE_DEFAULT,
+        ComputeMode.EXCLUSIVE_PROCESS: pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS,
+        ComputeMode.PROHIBITED: pynvml.NVML_COMPUTEMODE_PROHIBITED,
+    }
+)
 # NVML_GPU_RECOVERY_ACTION_*: faults of NVLink and IMEX do not affect a GPU that works alone.
 _RECOVERIES: Final = MappingProxyType(
     {
@@ -47,6 +64,7 @@ class FixedFacts:
     switch: str | None  # PCI address of the PCIe switch above the GPU
     peers: Mapping[str, int]  # the number of its NVLinks by the PCI address at their other ends
     switched: bool  # an NVLink ends at an NVSwitch, which joins all GPUs that reach it
+    mps: bool  # Volta or newer
 
     @property
     def has_nvlink(self) -> bool:
@@ -67,6 +85,7 @@ def fixed_facts(device: Handle, uuid: str, sysfs: Path) -> FixedFacts:
         switch=_pcie_switch(sysfs, pci),
         peers=peers,
         switched=switched,
+        mps=serves_mps(device),
     )
 
 
@@ -97,6 +116,29 @@ def switch_mig_on(gpu: str) -> MigMode:
         code = status or pynvml.NVML_ERROR_UNKNOWN
         raise NvmlError(code, "nvmlDeviceSetMigMode", f"MIG mode stays off ({code})")
     return mode
+
+
+def compute_mode(gpu: str) -> ComputeMode:
+    """Return the compute mode of the GPU with this UUID; raises NvmlError for an unknown one."""
+    device = look_up(gpu, pynvml.nvmlDeviceGetHandleByUUID, gpu)
+    code = int(call_nvml(pynvml.nvmlDeviceGetComputeMode, device))
+    mode = _COMPUTE_MODES.get(code)
+    if mode is None:
+        text = f"unknown compute mode {code}"
+        raise NvmlError(pynvml.NVML_ERROR_UNKNOWN, "nvmlDeviceGetComputeMode", text)
+    return mode
+
+
+def set_compute_mode(gpu: str, mode: ComputeMode) -> None:
+    """Set the compute mode of the GPU with this UUID; raises NvmlError."""
+    device = look_up(gpu, pynvml.nvmlDeviceGetHandleByUUID, gpu)
+    call_nvml(pynvml.nvmlDeviceSetComputeMode, device, _COMPUTE_MODE_CODES[mode])
+
+
+def serves_mps(device: Handle) -> bool:
+    """Say whether MPS isolates the address spaces of clients on the GPU, as from Volta on."""
+    capability = call_if_supported(pynvml.nvmlDeviceGetCudaComputeCapability, device)
+    return capability is not None and int(capability[0]) >= _VOLTA
 
 
 def in_mig_mode(device: Handle) -> bool:

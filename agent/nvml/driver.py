@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 import structlog
 
 from agent.driver.driver import (
+    ComputeMode,
     Device,
     DriverError,
     DriverEvent,
@@ -22,7 +23,7 @@ from agent.driver.driver import (
     Versions,
 )
 from agent.nvml.calls import ends_session
-from agent.nvml.devices import switch_mig_on
+from agent.nvml.devices import compute_mode, set_compute_mode, switch_mig_on
 from agent.nvml.session import NvmlSession
 
 T = TypeVar("T")
@@ -82,6 +83,14 @@ class NvmlDriver:
     def enable_mig(self, gpu: str) -> MigMode:
         """Switch MIG mode on and return it; IN_USE while the GPU has clients."""
         return self._in_session(lambda _: switch_mig_on(gpu))
+
+    def compute_mode(self, gpu: str) -> ComputeMode:
+        """Return which processes may compute on one GPU at once."""
+        return self._in_session(lambda _: compute_mode(gpu))
+
+    def set_compute_mode(self, gpu: str, mode: ComputeMode) -> None:
+        """Set which processes may compute on one GPU at once; NO_PERMISSION unless we are root."""
+        self._in_session(lambda _: set_compute_mode(gpu, mode))
 
     def close(self) -> None:
         """End the session, if there is one."""

@@ -116,6 +116,7 @@ class NvmlSession:
             numa=fixed.numa,
             switch=fixed.switch,
             recovery=recovery(handle),
+            mps=fixed.mps,
         )
 
     def instances(self, gpu: str) -> tuple[Instance, ...]:

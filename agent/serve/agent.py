@@ -1,6 +1,7 @@
 """The agent: AgentParts builds the parts and wires them, Agent starts their tasks, run() serves."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Never
@@ -11,7 +12,7 @@ from agent.deviceplugin.entry_client import EntryClient
 from agent.deviceplugin.shares import placements_of
 from agent.doctor.exposure import exposure
 from agent.doctor.facts_files import configurations, toolkit_configs
-from agent.driver.driver import Device, Driver
+from agent.driver.driver import Device
 from agent.driver.driver_thread import DriverThread
 from agent.health.hardware_informer import HardwareInformer, HardwareListeners
 from agent.health.health import HealthPolicy
@@ -23,13 +24,13 @@ from agent.mig.open_files import OpenFiles
 from agent.monitor.inspection_thread import Inspector
 from agent.monitor.metrics import AgentMetrics
 from agent.monitor.monitor_controller import Monitor, MonitorServices
+from agent.monitor.violation import LocalPod
 from agent.node.capacity_controller import CapacityController
 from agent.node.node_informer import NodeInformer
 from agent.node.paths_cli import below
 from agent.node.process_files import Processes
-from agent.node.status import rounded_memory
 from agent.node.status_controller import StatusController, StatusFacts
-from agent.region.library_files import Absent, Installed, install_from, install_simulated, sweep
+from agent.region.library_files import Absent, Installed, sweep
 from agent.region.region_files import RegionFiles
 from agent.serve.device_plugin import (
     DevicePluginService,
@@ -38,17 +39,17 @@ from agent.serve.device_plugin import (
     runtime_reads_cdi,
 )
 from agent.serve.handover import close_left_open, hand_over
-from agent.serve.monitor_view import Evictor, MonitorView
+from agent.serve.monitor_view import Evictor, MonitorView, update_foreign_use
+from agent.serve.mps_service import NO_CDI, MpsParts, MpsService, mps_service
 from agent.serve.node_audit import NodeAudit
 from agent.serve.node_events import REPORTER, NodeEvents
 from agent.serve.node_reports import NodeReports
-from agent.serve.options import AgentOptions, DriverKind, boot_of, nvml_driver, simulated_driver
+from agent.serve.options import AgentOptions, DriverKind, boot_of, driver_of, installed_library
 from agent.serve.withdrawal_controller import INTERVAL, WithdrawalController
 from allocator.cli.http_server import serve
 from allocator.cli.process import Start, background, stop_event
 from allocator.cli.status_server import STATUS_LIMITS, status_app
 from allocator.model.request import Mode
-from allocator.model.units import NO_MEMORY
 from kube.client import Client, version
 from kube.clock import SYSTEM
 from kube.events import Recorder, Reference
@@ -70,13 +71,11 @@ class AgentParts:
         self.node_informer = NodeInformer(client, options.node, options.namespace)
         self.recorder = Recorder(client, controller=REPORTER, instance=options.node)
         self.metrics = self._metrics()
-        self.audit = NodeAudit(
-            options, self.node_informer, self.metrics.delivery, version=self.version
-        )
+        self.audit = NodeAudit(options, self.node_informer, self.metrics, version=self.version)
         self.node_reports = NodeReports(
             NodeEvents(self._node, self.recorder.record), self.audit.records
         )
-        self.driver_thread = DriverThread(self._driver())
+        self.driver_thread = DriverThread(driver_of(options, self.paths.state, boot=self.boot))
         self.processes = Processes(root)
         hardware_listeners = HardwareListeners(
             self.node_informer.notify, self.node_reports.record_health
@@ -89,6 +88,8 @@ class AgentParts:
             self._mig_services(), changed=self.hardware_informer.refresh
         )
         self.hardware_informer.instances = self.instances
+        self.mps = self._mps()
+        self.hardware_informer.mps = self.mps.controller
         facts = StatusFacts(
             self.boot,
             lambda: self.hardware_informer.hardware,
@@ -104,11 +105,11 @@ class AgentParts:
             lambda: self.hardware_informer.hardware,
             version=self.version,
         )
-        library = self._library()
+        library = installed_library(options, self.paths.host_root)
         self.regions = RegionFiles(self.paths.host_root, self.processes, library=library)
         self.monitor = Monitor(self._monitor_services(client, library))
-        self.monitor.on_snapshot = self._update_foreign_use
-        self.monitor.on_observed = self.audit.records.write_started
+        self.monitor.on_snapshot = lambda: update_foreign_use(self.hardware_informer, self.monitor)
+        self.monitor.on_observed = self.audit.note_starts
 
     @property
     def version(self) -> str:
@@ -139,6 +140,15 @@ class AgentParts:
             await self.driver_thread.close()
             self.journal.close()
 
+    def _pods(self) -> Mapping[str, LocalPod]:
+        return self._view.pods()
+
+    @property
+    def _view(self) -> MonitorView:
+        return MonitorView(
+            self.node_informer, self.hardware_informer, self.instances, self.mps.controller
+        )
+
     @property
     def _is_simulated(self) -> bool:
         return self._options.driver is DriverKind.SIMULATED
@@ -160,18 +170,6 @@ class AgentParts:
             log.warning("damaged line in the MIG journal", what=damage)
         return journal
 
-    def _library(self) -> Installed | Absent:
-        """Install the interception library; containers cannot be limited without it."""
-        folder = self.paths.host_root
-        library = (
-            install_simulated(folder)
-            if self._is_simulated
-            else install_from(folder, self._options.library)
-        )
-        if isinstance(library, Absent):
-            log.warning("hami-core unavailable on this node", why=library.why)
-        return library
-
     def _metrics(self) -> AgentMetrics:
         return AgentMetrics(
             version=self.version,
@@ -179,13 +177,6 @@ class AgentParts:
             hung=lambda: 0.0 if (hung := self.driver_thread.hung_call) is None else hung.seconds,
             old=lambda: self.node_informer.settings.plugin_metrics,
         )
-
-    def _driver(self) -> Driver:
-        options = self._options
-        if not self._is_simulated:
-            return nvml_driver(options.root)
-        state = self.paths.state / "simulated.json"
-        return simulated_driver(options.fleet, node=options.node, boot=self.boot, state=state)
 
     def _mig_services(self) -> MigServices:
         root = self._options.root
@@ -200,6 +191,18 @@ class AgentParts:
             may_enable_mig=self._may_enable_mig,
         )
 
+    def _mps(self) -> MpsService:
+        parts = MpsParts(
+            informer=self.node_informer,
+            worker=self.driver_thread,
+            hardware=lambda: self.hardware_informer.hardware,
+            pods=self._pods,
+            report=self.node_reports.record_mps_trouble,
+            count=self.metrics.count_mps_trouble,
+            changed=self.hardware_informer.refresh,
+        )
+        return mps_service(parts, self._options, self.paths, boot=self.boot)
+
     def _may_enable_mig(self) -> bool:
         """Say whether the node is configured for MIG, so that MIG mode may be enabled again."""
         node_config = self.node_informer.node_config
@@ -212,7 +215,7 @@ class AgentParts:
         return MonitorServices(
             node=self._options.node,
             worker=self.driver_thread,
-            source=MonitorView(self.node_informer, self.hardware_informer, self.instances),
+            source=self._view,
             inspector=Inspector(self.regions, self.processes),
             regions=self.regions,
             remove_unused=sweep_unused,
@@ -220,19 +223,6 @@ class AgentParts:
             events=self.node_reports,
             counters=self.metrics,
         )
-
-    def _update_foreign_use(self) -> None:
-        """Report what the monitor saw in use without an entry, so that it is not promised."""
-        informer, snapshot = self.hardware_informer, self.monitor.snapshot
-        before = informer.foreign_memory
-        measured = self.monitor.foreign.items()
-        rounded = {gpu: rounded_memory(before.get(gpu, NO_MEMORY), held) for gpu, held in measured}
-        reached = informer.reached if snapshot is None else snapshot.reached
-        if rounded != before or reached != informer.reached:
-            # A GPU that does not answer keeps its last value.
-            informer.foreign_memory = {**before, **rounded}
-            informer.reached = reached
-            informer.refresh()
 
     def _node(self) -> Reference:
         """Return the reference to our Node in Events."""
@@ -278,6 +268,7 @@ class Agent:
         start(parts.node_informer.run(), "watches")
         start(parts.recorder.run(), "events")
         start(parts.audit.run(), "records")
+        start(parts.audit.follow_certificate(), "audit certificate")
         start(parts.hardware_informer.run(), "survey")
         start(self._status(), "status")
         if self.options.withdraw:
@@ -293,13 +284,15 @@ class Agent:
     def withdrawal(self) -> WithdrawalController:
         """Return what removes this agent from its node."""
         parts = self.parts
-        return WithdrawalController(
+        controller = WithdrawalController(
             parts.node_informer,
             parts.capacity_controller,
             parts.paths,
             cdi=parts.cdi,
             alive=parts.uids_with_processes,
         )
+        controller.mps = parts.mps
+        return controller
 
     def not_ready_reason(self) -> str:
         """Return why pods cannot be served now; empty if they can."""
@@ -351,6 +344,7 @@ class Agent:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow_entries())
             group.create_task(parts.instances.run())
+            group.create_task(parts.mps.run())
         raise RuntimeError("the task of the MIG instances ended")
 
     async def _follow_entries(self) -> Never:
@@ -366,6 +360,7 @@ class Agent:
             ledger = stored_gpu_node.ledger
             same = ledger.boot == self.parts.boot
             held = [entry for entry in ledger.entries if same and entry.uid in ledger.held]
+            self.parts.mps.follow()
             await self.parts.instances.set_desired(
                 placements_of(ledger.entries), held=placements_of(held)
             )
@@ -378,6 +373,7 @@ class Agent:
             await changed.wait()
             changed.clear()
         with_cdi = await runtime_reads_cdi(informer.node.runtime, self.options.root)
+        parts.mps.controller.refusal = "" if with_cdi else NO_CDI
         entries = EntryClient(
             self.client,
             informer,
@@ -392,6 +388,7 @@ class Agent:
             entries=entries,
             instances=parts.instances,
             regions=parts.regions,
+            mps=parts.mps.controller,
             alive=parts.uids_with_processes,
             events=parts.node_reports,
             hasten=parts.status_controller.hasten,

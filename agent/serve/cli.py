@@ -11,6 +11,7 @@ import click
 from agent.doctor import doctor_cli
 from agent.health.xid import xid_policy
 from agent.mig.journal_files import JournalInUseError
+from agent.mps.launch import MpsLauncher
 from agent.node import paths_cli
 from agent.region.library_files import FOLDER
 from agent.serve import agent as app
@@ -85,6 +86,14 @@ from allocator.model.problem import Problem
     help="XIDs that take a GPU out of service although ignored or harmless by default: numbers "
     "separated by commas, or all",
 )
+@click.option(
+    "--mps-launcher",
+    type=click.Choice([launcher.value for launcher in MpsLauncher]),
+    default=MpsLauncher.CHILD.value,
+    show_default=True,
+    help="who keeps the daemons of mode mps running: the agent, which takes them along when its "
+    "container ends, or systemd on the node",
+)
 @audit_options
 @click.option("--withdraw", is_flag=True, help="remove all that agents added to the node")
 @kubeconfig
@@ -102,6 +111,7 @@ def agent(
     metrics: HostPort,
     ignored: str,
     heeded: str,
+    mps_launcher: str,
     audit: AuditOptions | None,
     kubeconfig: Path | None,
     context: str | None,
@@ -129,6 +139,7 @@ def agent(
         xids=xids,
         instance=os.environ.get("POD_NAME") or socket.gethostname(),
         audit=audit,
+        mps_launcher=MpsLauncher(mps_launcher),
         withdraw=withdraw,
     )
     try:

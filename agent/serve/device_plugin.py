@@ -15,6 +15,7 @@ from agent.deviceplugin.plugin_server import DevicePlugin
 from agent.deviceplugin.podresources_client import PodResources
 from agent.deviceplugin.prestart_server import (
     InstanceProvider,
+    MpsProvider,
     PreStart,
     RegionProvider,
     StartEvents,
@@ -65,6 +66,7 @@ class PluginServices:
     entries: EntryClient
     instances: InstanceProvider
     regions: RegionProvider
+    mps: MpsProvider
     alive: Alive
     events: StartEvents
     hasten: Callable[[], None] = lambda: None  # write the node's status at once
@@ -97,6 +99,7 @@ class DevicePluginService:
             entries=services.entries,
             instances=services.instances,
             regions=services.regions,
+            mps=services.mps,
             slots=self._slots,
             events=services.events,
         )

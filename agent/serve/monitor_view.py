@@ -12,13 +12,17 @@ from agent.deviceplugin.shares import shares_of
 from agent.driver.driver import Device, Instance
 from agent.health.hardware_informer import HardwareInformer
 from agent.mig.instances_controller import InstancesController
+from agent.monitor.monitor_controller import Monitor
 from agent.monitor.violation import LocalPod
+from agent.mps.gpu_controller import MpsProgress
+from agent.mps.mps_controller import MpsController
 from agent.node.node_informer import NodeInformer
 from agent.node.pods import NodePod
+from agent.node.status import rounded_memory
 from agent.node.unaccounted import uses_gpus
 from agent.share import Share
 from allocator.config.settings import Enforcement
-from allocator.model.units import MiB
+from allocator.model.units import NO_MEMORY, MiB
 from allocator.model.usage import peak_grants
 from kube.client import ApiClient
 from kube.errors import KubeError
@@ -34,6 +38,7 @@ class MonitorView:
     informer: NodeInformer
     hardware_informer: HardwareInformer
     instances_controller: InstancesController
+    mps: MpsController
 
     def devices(self) -> tuple[Device, ...] | None:
         """Return the GPUs that are served; those that the configuration filters out are not."""
@@ -103,9 +108,26 @@ class MonitorView:
             for gpu, failed_reconfigurations in failures
         }
 
+    def mps_progress(self) -> Mapping[str, MpsProgress]:
+        """Return how far the GPUs in mode mps are, by UUID."""
+        return self.mps.progress()
+
     def enforcement(self) -> Enforcement:
         """Return what the settings demand on violations."""
         return self.informer.settings.enforcement
+
+
+def update_foreign_use(informer: HardwareInformer, monitor: Monitor) -> None:
+    """Report what *monitor* saw in use without an entry, so that it is not promised."""
+    before, snapshot = informer.foreign_memory, monitor.snapshot
+    measured = monitor.foreign.items()
+    rounded = {gpu: rounded_memory(before.get(gpu, NO_MEMORY), held) for gpu, held in measured}
+    reached = informer.reached if snapshot is None else snapshot.reached
+    if rounded != before or reached != informer.reached:
+        # A GPU that does not answer keeps its last value.
+        informer.foreign_memory = {**before, **rounded}
+        informer.reached = reached
+        informer.refresh()
 
 
 def _ignore(_pod: LocalPod, _why: str) -> None:

@@ -58,6 +58,7 @@ _BREACHED: Final = _EventKind(Severity.WARNING, "VgpuLimitBreached", "Enforce")
 _MISCOUNTED: Final = _EventKind(Severity.WARNING, "VgpuMiscounted", "Enforce")
 _REPAIRED: Final = _EventKind(Severity.NORMAL, "VgpuRegionRepaired", "Repair")
 _UNPROMISED: Final = _EventKind(Severity.WARNING, "VgpuUnpromisedUse", "Enforce")
+_MPS_TROUBLE: Final = _EventKind(Severity.WARNING, "VgpuMpsTrouble", "Recover")
 _VIOLATIONS: Final = {
     ViolationKind.MEMORY: _BREACHED,
     ViolationKind.LIMITS: _BREACHED,
@@ -127,6 +128,13 @@ class NodeEvents:
     def record_health(self, gpu: str, why: str) -> None:
         """Report *why* a GPU left service; empty if it is back."""
         self._record_on_gpu(_UNHEALTHY if why else _RECOVERED, gpu, why or "is healthy again")
+
+    def record_mps_trouble(self, pod: LocalPod | None, gpu: str, note: str) -> None:
+        """Report what became of an MPS daemon on a pod that it hurts, or on the Node."""
+        if pod is None:
+            self._record_on_gpu(_MPS_TROUBLE, gpu, note)
+        else:
+            self._record(_MPS_TROUBLE, f"GPU {quote(gpu)}: {note}", about=_pod(pod))
 
     def record_violation(self, violation: Violation) -> None:
         """Report a violation on its pod."""

@@ -6,7 +6,7 @@ from agent.deviceplugin.container_edits import ContainerEdits
 from agent.mig.progress import Outcome
 from agent.monitor.drift import HardwareDrift
 from agent.monitor.repair_thread import RegionRepair
-from agent.monitor.violation import Violation
+from agent.monitor.violation import LocalPod, Violation
 from agent.serve.node_events import NodeEvents
 from agent.serve.node_records import NodeRecords
 from agent.share import Owner, Share
@@ -38,6 +38,10 @@ class NodeReports:
         """Report *why* a GPU left service; empty if it is back."""
         self.events.record_health(gpu, why)
         self.records.write_health(gpu, why)
+
+    def record_mps_trouble(self, pod: LocalPod | None, gpu: str, note: str) -> None:
+        """Report what became of an MPS daemon: an Event only."""
+        self.events.record_mps_trouble(pod, gpu, note)
 
     def record_violation(self, violation: Violation) -> None:
         """Report a violation that began."""

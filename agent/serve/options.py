@@ -11,9 +11,16 @@ from agent.driver.driver import Driver
 from agent.driver.simulated_files import SimulatedDriver
 from agent.driver.simulated_fleet import simulated_node
 from agent.health.xid import XidPolicy
+from agent.mps.launch import MpsLauncher
 from agent.node.paths_cli import KUBELET
 from agent.nvml.driver import NvmlDriver
-from agent.region.library_files import FOLDER
+from agent.region.library_files import (
+    FOLDER,
+    Absent,
+    Installed,
+    install_from,
+    install_simulated,
+)
 from allocator.catalog.injection import HOST_ROOT
 from allocator.cli.audit import AuditOptions
 from allocator.cli.http_server import Listen
@@ -80,4 +87,25 @@ class AgentOptions:
     xids: XidPolicy = field(default_factory=XidPolicy)
     instance: str = ""  # name of our pod, for records
     audit: AuditOptions | None = None  # None: records go to standard output only
+    mps_launcher: MpsLauncher = MpsLauncher.CHILD  # who keeps MPS daemons running
     withdraw: bool = False  # remove what agents added to the node, instead of serving
+
+
+def driver_of(options: AgentOptions, state: Path, *, boot: str) -> Driver:
+    """Return the driver that *options* select; raises FleetError. *state* is the agent's folder."""
+    if options.driver is not DriverKind.SIMULATED:
+        return nvml_driver(options.root)
+    file = state / "simulated.json"
+    return simulated_driver(options.fleet, node=options.node, boot=boot, state=file)
+
+
+def installed_library(options: AgentOptions, folder: Path) -> Installed | Absent:
+    """Install the interception library in *folder*; containers cannot be limited without it."""
+    library = (
+        install_simulated(folder)
+        if options.driver is DriverKind.SIMULATED
+        else install_from(folder, options.library)
+    )
+    if isinstance(library, Absent):
+        log.warning("hami-core unavailable on this node", why=library.why)
+    return library

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Never
+from typing import Final, Never, Protocol
 
 import structlog
 
@@ -29,6 +29,13 @@ LAST_SECONDS: Final = 5.0  # for a withdrawal, of the DaemonSet's grace period o
 log = structlog.get_logger(__name__)
 
 
+class LeavingGpus(Protocol):
+    """The GPUs in mode mps."""
+
+    async def withdraw(self) -> bool:
+        """Take GPUs out of the mode where nobody has an entry; say whether all are out."""
+
+
 class WithdrawalController:
     """Removes what the agent added to the node, repeatedly, until nothing is left."""
 
@@ -41,12 +48,13 @@ class WithdrawalController:
         cdi: Path,
         alive: Alive,
     ) -> None:
-        """Touch nothing yet."""
+        """Touch nothing yet; with ``mps`` set, GPUs leave mode mps before files are removed."""
         self._informer = informer
         self._capacity_controller = capacity_controller
         self._paths = paths
         self._cdi = cdi
         self._alive = alive
+        self.mps: LeavingGpus | None = None
         self._last_logged: tuple[Collection[str], Collection[str]] | None = None
 
     async def run(self) -> Never:
@@ -86,7 +94,8 @@ class WithdrawalController:
         counted = await self._capacity_controller.withdraw()
         (self._paths.plugins / ENDPOINT).unlink(missing_ok=True)
         pods = await self._pods_with_files()
-        if not pods:
+        left = self.mps is None or await self.mps.withdraw()
+        if left and not pods:
             await asyncio.to_thread(self._remove)
         if (pods, counted) != self._last_logged:
             self._last_logged = pods, counted

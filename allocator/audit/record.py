@@ -162,6 +162,7 @@ class AdmissionRecord(Record, frozen=True, kw_only=True, tag="admission"):
     snapshot_age_seconds: float | None = None
     settings: str = ""  # digest of the SettingsRecord in force
     duration_seconds: float | None = None
+    size_bytes: int | None = None  # of a review that could not be read, as far as it was
 
 
 class BindRecord(Record, frozen=True, kw_only=True, tag="bind"):
@@ -185,6 +186,7 @@ class BindRecord(Record, frozen=True, kw_only=True, tag="bind"):
     # last two are -1 where it is no MIG instance.
     taken: tuple[tuple[int, int, int, int, int], ...] = ()
     taken_positions: tuple[str, ...] = ()  # Volcano's names of their places, where it has some
+    taken_shares: tuple[str, ...] = ()  # their sharing classes, where GPUs have such
     live: tuple[tuple[int, int, int], ...] = ()  # MIG instances: GPU, start, profile
     asked: dict[str, Any] = {}  # the request as replay needs it
     demand: dict[str, dict[str, float]] = {}  # learned arrivals by board and profile

@@ -2,9 +2,9 @@
 
 import hashlib
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, tzinfo
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from allocator.audit.record import SCHEMA, Component
 from allocator.model.value import Value
@@ -56,6 +56,9 @@ class RecordSource:
         self._version = version
         self._tail = _VARIANT | (entropy & (1 << ENTROPY_BITS) - 1) << 20
         self._rounds, self._tail_text = -1, ""  # of the counter, and the digits they lead to
+        # The last millisecond and its zone, with the texts that they lead to: reviews share them.
+        self._millisecond, self._zone = -1, cast("tzinfo | None", None)
+        self._time_text, self._time_digits = "", ""
         self._caller = caller
         self._numbers = count()
 
@@ -69,19 +72,28 @@ class RecordSource:
 
         *caller* is what the caller had to show then, which otherwise is what callers show now.
         """
-        number = next(self._numbers)
-        milliseconds = int(at.timestamp() * 1000)
-        if number >> 12 != self._rounds:
-            self._rounds = number >> 12
-            self._tail_text = f"{self._tail | self._rounds & _COUNTED:016x}"
+        record_id, text = self.identity(at)
         return RecordStamp(
-            f"{milliseconds:012x}{_VERSION_7}{number & 0xFFF:03x}{self._tail_text}",
-            at.isoformat(timespec="milliseconds"),
+            record_id,
+            text,
             self._component,
             self._instance,
             self._version,
             self._caller() if caller is None else caller,
         )
+
+    def identity(self, at: datetime) -> tuple[str, str]:
+        """Return the identifier of a new record about *at*, and *at* as it is written."""
+        number = next(self._numbers)
+        milliseconds, zone = int(at.timestamp() * 1000), at.tzinfo
+        if number >> 12 != self._rounds:
+            self._rounds = number >> 12
+            self._tail_text = f"{self._tail | self._rounds & _COUNTED:016x}"
+        if milliseconds != self._millisecond or zone is not self._zone:
+            self._millisecond, self._zone = milliseconds, zone
+            self._time_text = at.isoformat(timespec="milliseconds")
+            self._time_digits = f"{milliseconds:012x}{_VERSION_7}"
+        return f"{self._time_digits}{number & 0xFFF:03x}{self._tail_text}", self._time_text
 
     def reviewed_by(self, caller: Callable[[], tuple[str, ...]]) -> "RecordSource":
         """Return a source with the same counter, for reviews whose callers show *caller*."""

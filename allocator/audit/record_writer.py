@@ -15,6 +15,8 @@ class RecordSink(Protocol):
         """Take a note of one record."""
 
 
+# Takes a note of one record in two parts: the start of its line, and the rest that others share.
+RememberJoined = Callable[[bytes, bytes], None]
 DeferRecord = Callable[[Callable[[], None], int], None]
 
 

@@ -32,6 +32,7 @@ class Column(StrEnum):
     MIG = "mig"
     OPEN = "open"  # the Binding may still choose between hami-core and MIG
     MEMORY_ONLY = "memory-only"
+    MPS = "mps"
     UPSTREAM = "upstream"  # another device plugin answers for the device
 
 
@@ -102,15 +103,20 @@ def _row(
 
 
 _SOFT: Final = (Column.HAMI_CORE, Column.OPEN)
-_OURS: Final = (Column.HAMI_CORE, Column.OPEN, Column.MIG, Column.MEMORY_ONLY)
+_OURS: Final = (Column.HAMI_CORE, Column.OPEN, Column.MIG, Column.MEMORY_ONLY, Column.MPS)
 _LIMITED: Final = (*_SOFT, Column.UPSTREAM)
-_UNLIMITED: Final = (Column.VOID, Column.MIG, Column.MEMORY_ONLY)
+_UNLIMITED: Final = (Column.VOID, Column.MIG, Column.MEMORY_ONLY, Column.MPS)
+_NOT_MPS: Final = tuple(column for column in Column if column is not Column.MPS)
 _MEMORY: Final = Literal("{memory}m")
 _CORES: Final = Literal("{cores}")
 # Annotations of a bound pod that variables read, after the container's key.
 VISIBLE: Final = "visible"
 GPU_UNITS: Final = "gpu-units"
 GPU_INDEX: Final = "gpu-index"
+MPS_MEMORY: Final = "mps-memory"
+# In containers. CUDA looks there even in a process that has lost its environment.
+MPS_PIPE_PATH: Final = "/tmp/nvidia-mps"
+SHARED_MEMORY_PATH: Final = "/dev/shm"
 
 
 def _share_rows(vocabulary: Vocabulary) -> Iterator[Variable]:
@@ -142,6 +148,39 @@ def _share_rows(vocabulary: Vocabulary) -> Iterator[Variable]:
         yield _row(
             name, (_OURS, form), why=why, tolerated=tuple(Column), vocabulary=vocabulary.name
         )
+
+
+def _mps_rows() -> Iterator[Variable]:
+    """Yield the rows of mode mps; in all others a tenant may run a daemon of his own."""
+    for name, form, why in (
+        (
+            "CUDA_MPS_PIPE_DIRECTORY",
+            Literal(MPS_PIPE_PATH),
+            "the folder of the GPU's daemon, which every client must reach",
+        ),
+        (
+            "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+            LiteralOrField(Literal("0={memory}M"), Annotation(MPS_MEMORY)),
+            "memory limit of each process on device 0, in whole MiB",
+        ),
+        (
+            "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+            Literal("{threads}"),
+            "compute limit of each process in percent; 100 is no limit",
+        ),
+        ("CUDA_MPS_CLIENT_PRIORITY", Literal("{priority}"), "0 goes before 1 on the GPU"),
+        (
+            "CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING",
+            Literal("0"),
+            "1 would let a process choose its compute limit by context",
+        ),
+        (
+            "CUDA_DEVICE_MAX_CONNECTIONS",
+            Literal("2"),
+            "the driver's own default under MPS; more connections leave room for fewer clients",
+        ),
+    ):
+        yield _row(name, ((Column.MPS,), form), tolerated=_NOT_MPS, why=why)
 
 
 VARIABLES: Final = (
@@ -257,6 +296,7 @@ VARIABLES: Final = (
         tolerated=_UNLIMITED,
         why="a library loaded before ours could hide the driver from it",
     ),
+    *_mps_rows(),
     *chain.from_iterable(map(_share_rows, VOCABULARIES)),
 )
 

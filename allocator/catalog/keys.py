@@ -24,12 +24,16 @@ LIBRARY_OFF: Final = "off"
 PRIORITY_KEY: Final = f"{OWN}task-priority"
 # On a Node whose Volcano register shows less than the node has.
 REGISTER_KEY: Final = f"{OWN}register"
+# On a Node that we registered with HAMi's scheduler: the digest of that register.
+HAMI_REGISTER_KEY: Final = f"{OWN}hami-register"
 # On a namespace: its pods may use priority high, which holds back the kernels of others.
 HIGH_KEY: Final = f"{OWN}high-priority"
 HIGH_ALLOWED: Final = "allow"
 # On a namespace: which mode wins where several can serve, and the weakest mode that is admitted.
 PREFER_KEY: Final = f"{OWN}prefer"
 MIN_ISOLATION_KEY: Final = f"{OWN}min-isolation"
+# Label by which a pod leaves HAMi's webhook out. Nobody leaves ours out.
+HAMI_WEBHOOK_LABEL: Final = "hami.io/webhook"
 # What a person may write on a pod under our prefix.
 USER_KEYS: Final = frozenset(
     {
@@ -44,7 +48,7 @@ USER_KEYS: Final = frozenset(
 )
 # What admission writes; forged ones are overwritten.
 ADMISSION_KEYS: Final = frozenset({DECISION_KEY, ASKED_KEY, MODE_SOURCE_KEY})
-# Volcano's six, written by a scheduler or on the Binding (volcano-vgpu protocol).
+# Volcano's six and MetaX's two, written by a scheduler or on the Binding.
 ALLOCATION_KEYS: Final = frozenset(
     {
         "volcano.sh/vgpu-node",
@@ -53,6 +57,8 @@ ALLOCATION_KEYS: Final = frozenset(
         "volcano.sh/devices-to-allocate",
         "volcano.sh/bind-time",
         "volcano.sh/bind-phase",
+        "metax-tech.com/gpu-devices-allocated",
+        "metax-tech.com/predicate-time",
     }
 )
 # Volcano's, since 1.15: pods of one PodGroup share no GPU. Its scheduler checks that, see
@@ -63,6 +69,7 @@ POD_GROUP_KEYS: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/
 # MetaX's, on any pod of a job: how many GPUs of it must be in one dragonfly or switchbox.
 GROUP_SIZE_KEY: Final = "metax-tech.com/gpu-group-size"
 CDI_PREFIX: Final = "cdi.k8s.io/"
+AGENT_LABEL: Final = f"{OWN}agent"  # set by our agent on its Node, with its version
 CAPACITY_KEY: Final = f"{OWN}capacity"  # annotation: the resources whose capacity an agent wrote
 # On our ValidatingWebhookConfiguration, where a policy reads it: what only our agents offer.
 SOLE_KEY: Final = f"{OWN}sole-resources"

@@ -51,7 +51,8 @@ REASON_TEXTS: Final[Mapping[Reason, ReasonText]] = MappingProxyType(
         ),
         Reason.MODE_UNAVAILABLE: ReasonText(
             "the mode is unknown, or no GPU is in it",
-            'pod: mode "mps" is not known; use mig or hami-core, or remove volcano.sh/vgpu-mode',
+            'pod: mode "smi" is not known; use mig, hami-core or mps, or remove '
+            "volcano.sh/vgpu-mode",
         ),
         Reason.MODEL_UNAVAILABLE: ReasonText(
             "the model filter matches no GPU",
@@ -112,6 +113,11 @@ REASON_TEXTS: Final[Mapping[Reason, ReasonText]] = MappingProxyType(
             "such as volcano.sh/vgpu-memory, or ask the administrators to add gpushare "
             "to the setting vocabularies",
         ),
+        Reason.SHARE_CLASS: ReasonText(
+            "every suitable GPU is shared by pods of another QoS policy or application class",
+            'container "main": shares a GPU as fixed-share; the closest is shared as best-effort; '
+            "wait until other pods end",
+        ),
         Reason.GROUP: ReasonText(
             "the group of the pod has no room in one dragonfly or switchbox, or the room that is "
             "free there is reserved for another group",
@@ -144,6 +150,8 @@ HAMI_NAMES: Final[Mapping[str, str]] = MappingProxyType(
         "CardTypeMismatch": Reason.MODEL_UNAVAILABLE,
         "ModeNotFit": Reason.MODE_UNAVAILABLE,
         "CardTimeSlicingExhausted": Reason.SHARES_SHORT,
+        "CardQosPolicyMismatch": Reason.SHARE_CLASS,
+        "CardAppClassMismatch": Reason.SHARE_CLASS,
         "CardNotHealth": Reason.UNHEALTHY,
     }
 )

@@ -4,7 +4,13 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from allocator.catalog.injection import HOST_ROOT, REGION_PATH_WITHOUT_ENVIRONMENT
+from allocator.catalog.injection import (
+    HOST_ROOT,
+    MPS_PIPE_PATH,
+    REGION_PATH_WITHOUT_ENVIRONMENT,
+    SHARED_MEMORY_PATH,
+    Column,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +21,7 @@ class ReservedPath:
     # Whether mounts on parent directories are refused too. False where they are usual: container
     # runtimes order mounts by depth, so ours ends up on top.
     parents: bool = True
+    only: Column | None = None  # where containers are treated otherwise, it is theirs
 
 
 RESERVED_PATHS: Final = (
@@ -23,6 +30,8 @@ RESERVED_PATHS: Final = (
     ReservedPath(path="/tmp/vgpu", parents=False),
     ReservedPath(path="/tmp/vgpulock", parents=False),
     ReservedPath(path=REGION_PATH_WITHOUT_ENVIRONMENT, parents=False),
+    ReservedPath(path=MPS_PIPE_PATH, parents=False, only=Column.MPS),
+    ReservedPath(path=SHARED_MEMORY_PATH, parents=False, only=Column.MPS),
     # A mount below one of these names a GPU to NVIDIA's runtime; one above names none.
     ReservedPath(path="/var/run/nvidia-container-devices", parents=False),
     ReservedPath(path="/run/nvidia-container-devices", parents=False),

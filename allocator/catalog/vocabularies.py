@@ -4,12 +4,18 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
-from allocator.model.request import Mode, ShareVariables, Vocabulary
+from allocator.model.request import METAX, Mode, ShareVariables, Vocabulary
+from allocator.model.sharing import ShareKeys
+from allocator.model.units import WHOLE_GPU
 
 __all__ = [
+    "CATALOGUE",
     "FOREIGN",
     "GPUSHARE",
+    "HAMI",
     "LARGEST_FACTOR",
+    "METAX_GPU",
+    "METAX_SGPU",
     "OTHER_PLUGINS",
     "OTHER_WORDS",
     "OWN",
@@ -77,7 +83,59 @@ GPUSHARE: Final = Vocabulary(
     ),
     slot=SLOT,
 )
-VOCABULARIES: Final = (VOLCANO, GPUSHARE)
+# Whole GPUs of MetaX's; its device plugin serves them.
+METAX_GPU: Final = Vocabulary(
+    name="metax-gpu",
+    count="metax-tech.com/gpu",
+    memory=None,
+    whole=True,
+    mode=Mode.NATIVE,
+    named_modes=(),
+    family=METAX,
+    prefixes=("metax-tech.com/gpu",),
+    slot="metax-tech.com/gpu",
+)
+# Shares of MetaX's GPUs. Memory is in GiB, or in bytes where it has a suffix such as Gi.
+METAX_SGPU: Final = Vocabulary(
+    name="metax-sgpu",
+    count="metax-tech.com/sgpu",
+    memory="metax-tech.com/vmemory",
+    cores="metax-tech.com/vcore",
+    memory_factor=1024,
+    memory_in_bytes=True,
+    default_cores=WHOLE_GPU,
+    mode=Mode.SGPU,
+    named_modes=(),
+    family=METAX,
+    use_uuids="metax-tech.com/use-gpuuuid",
+    not_uuids="metax-tech.com/nouse-gpuuuid",
+    share_keys=ShareKeys("metax-tech.com/sgpu-qos-policy", "metax-tech.com/sgpu-app-class"),
+    topology_key="metax-tech.com/sgpu-topology-aware",
+    prefixes=("metax-tech.com/sgpu", "metax-tech.com/vcore", "metax-tech.com/vmemory"),
+    slot="metax-tech.com/sgpu",
+)
+# HAMi's. On a cluster with NVIDIA's device plugin the first name is that plugin's, so this
+# vocabulary is served only where the setting ``vocabularies`` names it.
+HAMI: Final = Vocabulary(
+    name="hami",
+    count="nvidia.com/gpu",
+    memory="nvidia.com/gpumem",
+    percent="nvidia.com/gpumem-percentage",
+    cores="nvidia.com/gpucores",
+    priority="nvidia.com/priority",
+    exclusive=True,
+    modes_key="nvidia.com/vgpu-mode",
+    numa_key="nvidia.com/numa-bind",
+    use_models="nvidia.com/use-gputype",
+    not_models="nvidia.com/nouse-gputype",
+    use_uuids="nvidia.com/use-gpuuuid",
+    not_uuids="nvidia.com/nouse-gpuuuid",
+    prefixes=("nvidia.com/gpumem", "nvidia.com/gpucore"),
+    slot=SLOT,
+)
+# Served unless the setting ``vocabularies`` says which are.
+VOCABULARIES: Final = (VOLCANO, GPUSHARE, METAX_GPU, METAX_SGPU)
+CATALOGUE: Final = (*VOCABULARIES, HAMI)
 # Words of plugins whose pods may run on a node that we take over, or run past us. No request is
 # read in them; what is in use is charged by them.
 OTHER_WORDS: Final = (
@@ -136,6 +194,7 @@ def configure_vocabulary(
         memory=own.get(vocabulary.memory or "", vocabulary.memory),
         percent=own.get(vocabulary.percent or "", vocabulary.percent),
         cores=own.get(vocabulary.cores or "", vocabulary.cores),
+        priority=own.get(vocabulary.priority or "", vocabulary.priority),
         memory_factor=factor,
         slot=slot,
     )

@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 
 import structlog
 
+from allocator.cluster.objects import ConfigMap, decode_config_map
 from allocator.config.device_config import (
     DeviceConfig,
     NodeConfig,
@@ -14,7 +15,9 @@ from allocator.config.device_config import (
     load_node_config,
 )
 from allocator.config.settings import Settings, SettingsError, load_settings
+from allocator.families.family import NodeModesSource
 from allocator.model.problem import Loaded, Rejected
+from kube.watch import WatchSource
 
 SETTINGS_NAME: Final = "vgpu-admission-settings"
 DEVICE_CONFIG_NAME: Final = "volcano-vgpu-device-config"
@@ -78,3 +81,18 @@ def _usable_value(what: str, loaded: Loaded[T] | Rejected) -> T | None:
     for warning in loaded.warnings:
         log.warning("malformed configuration", of=what, what=str(warning))
     return loaded.value
+
+
+def config_map_source(namespace: str, name: str) -> WatchSource[ConfigMap]:
+    """Return how one ConfigMap is followed."""
+    return WatchSource(
+        path=f"/api/v1/namespaces/{namespace}/configmaps",
+        decode=decode_config_map,
+        key=lambda config_map: config_map.name,
+        selectors={"fieldSelector": f"metadata.name={name}"},
+    )
+
+
+def modes_source(modes: NodeModesSource) -> WatchSource[ConfigMap]:
+    """Return how the ConfigMap by which a family's operator sets modes is followed."""
+    return config_map_source(modes.namespace, modes.name)

@@ -15,26 +15,28 @@ from allocator.cluster.configmaps import (
     NO_SETTINGS,
     NODE_CONFIG_NAME,
     SETTINGS_NAME,
+    config_map_source,
     device_config_in,
+    modes_source,
     node_configs_in,
     settings_in,
 )
-from allocator.cluster.family_inventories import FamilyInventories
+from allocator.cluster.node_registers import NodeRegisters
 from allocator.cluster.objects import (
     ConfigMap,
     Namespace,
     NodeObject,
-    decode_config_map,
     decode_gpu_node,
     decode_namespace,
     decode_node,
 )
 from allocator.cluster.picture import Picture
-from allocator.cluster.volcano_registers import VolcanoRegisters
 from allocator.config.device_config import DeviceConfig, NodeConfig, configured_vocabularies
-from allocator.config.settings import DEFAULTS, NodeAgent, Settings
+from allocator.config.settings import DEFAULTS, Settings
 from allocator.extender.index import Index, IndexBuilder, NodesByPod
 from allocator.extender.score import scorer
+from allocator.families.family import NodeModesSource
+from allocator.families.registry import family_modes
 from allocator.ledger.ledger import Ledger
 from allocator.ledger.lifecycle import NodeIdentity, status_is_current
 from allocator.mig.fleet_shapes import FleetShapes
@@ -51,11 +53,15 @@ from kube.watch import PublishUpdates, WatchHealth, WatchSource, follow_updates
 GPU_NODES: Final = "/apis/vgpu-admission.io/v1alpha1/gpunodes"
 NODES: Final = "/api/v1/nodes"
 NAMESPACES: Final = "/api/v1/namespaces"
-KINDS: Final = ("gpunodes", "nodes", "namespaces", "settings", "devices", "nodeconfig")
+KINDS: Final = (
+    *("gpunodes", "nodes", "namespaces", "settings", "devices", "nodeconfig"),
+    *(f"{family} modes" for family in family_modes()),
+)
 REQUIRED_KINDS: Final = ("gpunodes", "nodes")  # every answer needs both
 RETRY_SECONDS: Final = 1.0  # until nodes are asked about again whose boards were one too many
 MOST_ARRIVALS: Final = 10_000  # uids remembered, so that no pod is learned from twice
 T = TypeVar("T")
+Accept = Callable[[Mapping[str, str]], None]  # takes the data of a ConfigMap
 log = structlog.get_logger(__name__)
 
 
@@ -100,8 +106,7 @@ class Inventory:
         self._ledgers: Picture[Ledger] = Picture()
         self._nodes: Picture[NodeObject] = Picture()
         self._identities: Picture[NodeIdentity] = Picture()
-        self._registers = VolcanoRegisters()
-        self._families = FamilyInventories()
+        self._registers = NodeRegisters()
         self._namespaces: Picture[Namespace] = Picture()
         self._versions = count(1)
         self._builder = IndexBuilder()
@@ -126,15 +131,14 @@ class Inventory:
             group.create_task(self._follow_gpu_nodes())
             group.create_task(self._follow_nodes())
             group.create_task(self._follow_namespaces())
-            group.create_task(
-                self._follow_config_map("settings", SETTINGS_NAME, self._accept_settings)
-            )
-            group.create_task(
-                self._follow_config_map("devices", DEVICE_CONFIG_NAME, self._accept_device_config)
-            )
-            group.create_task(
-                self._follow_config_map("nodeconfig", NODE_CONFIG_NAME, self._accept_node_configs)
-            )
+            for kind, name, accept in (
+                ("settings", SETTINGS_NAME, self._accept_settings),
+                ("devices", DEVICE_CONFIG_NAME, self._accept_device_config),
+                ("nodeconfig", NODE_CONFIG_NAME, self._accept_node_configs),
+            ):
+                group.create_task(self._follow_config_map(kind, name, accept))
+            for family, source in family_modes().items():
+                group.create_task(self._follow_family_modes(family, source))
 
     async def _follow(self, source: WatchSource[T], publish: PublishUpdates[T], kind: str) -> None:
         health = self.watches[kind]
@@ -181,9 +185,7 @@ class Inventory:
 
     def _update_identities(self, names: Iterable[str]) -> None:
         """Derive the identities of nodes *names*; one that is the same stays the same object."""
-        gone = [name for name in names if name not in self._nodes]
-        self._registers.forget(gone)
-        self._families.forget(gone)
+        self._registers.forget([name for name in names if name not in self._nodes])
         changes: dict[str, NodeIdentity | None] = {}
         for name in names:
             node = self._nodes.get(name)
@@ -202,17 +204,9 @@ class Inventory:
 
         await self._follow(source, publish, "namespaces")
 
-    async def _follow_config_map(
-        self, kind: str, name: str, accept: Callable[[Mapping[str, str]], None]
-    ) -> None:
+    async def _follow_config_map(self, kind: str, name: str, accept: Accept) -> None:
         # Our settings are in our own namespace; the other two belong to Volcano's device plugin.
         namespace = self._namespace if kind == "settings" else "kube-system"
-        source = WatchSource(
-            path=f"/api/v1/namespaces/{namespace}/configmaps",
-            decode=decode_config_map,
-            key=lambda config_map: config_map.name,
-            selectors={"fieldSelector": f"metadata.name={name}"},
-        )
 
         def publish(changes: Mapping[str, ConfigMap | None]) -> None:
             config_map = changes.get(name)
@@ -220,14 +214,22 @@ class Inventory:
                 self._config_maps[name] = config_map
                 accept(config_map.data)
 
-        await self._follow(source, publish, kind)
+        await self._follow(config_map_source(namespace, name), publish, kind)
+
+    async def _follow_family_modes(self, family: str, modes: NodeModesSource) -> None:
+        def publish(changes: Mapping[str, ConfigMap | None]) -> None:
+            if modes.name in changes:
+                self._registers.configure_family(family, changes[modes.name])
+                self._reread_registers()
+
+        await self._follow(modes_source(modes), publish, f"{family} modes")
 
     def _accept_settings(self, data: Mapping[str, str]) -> None:
         settings = settings_in(data)
         if settings is not None:
             self.settings, self.settings_digest = settings
-            self._mark_changed(self._nodes)  # nodeAgent decides which status is current
             self._update_vocabularies()
+            self._reread_registers()  # nodeAgent decides which count, and which status is current
 
     def _accept_device_config(self, data: Mapping[str, str]) -> None:
         device_config = device_config_in(data)
@@ -244,8 +246,11 @@ class Inventory:
 
     def _reread_registers(self) -> None:
         """Decode every register annotation again, with the current configuration."""
-        factor = self.device_config.memory_factor
-        self._registers.configure(factor=factor, configs=self.node_configs)
+        self._registers.configure(
+            factor=self.device_config.memory_factor,
+            configs=self.node_configs,
+            settings=self.settings,
+        )
         self._mark_changed(self._nodes)
         self._update_identities(self._nodes)
 
@@ -278,9 +283,8 @@ class Inventory:
         boards = {offer.board for offer in snapshot.offers if offer.board is not None}
         if not self._learner.learn(uid, request, boards, failed=failed):
             return
-        version = str(
-            next(self._versions)
-        )  # an audit record names the snapshot that its decision was based on
+        # An audit record names the snapshot that its decision was based on.
+        version = str(next(self._versions))
         snapshot = replace(snapshot, version=version, demand=self._learner.demand)
         self._index = replace(self._index, snapshot=snapshot)
 
@@ -351,9 +355,9 @@ class Inventory:
         # A node whose status is not read has GPUs all the same: nothing is known of them.
         if ledger is not None and (ledger.node.gpus or ledger.excess is not None):
             registered = bool(self._nodes[name].register)
-            return with_volcano_positions(ledger.node) if registered else ledger.node
-        described = self._families.node(self._nodes[name].facts)
-        return described or self._registers.node(name, self._nodes[name].full_register)
+            node = with_volcano_positions(ledger.node) if registered else ledger.node
+            return self._registers.with_links(node, self._nodes[name])
+        return self._registers.node_of(self._nodes[name])
 
     def config_maps(self) -> Mapping[str, ConfigMap] | None:
         """Return the ConfigMaps that are read, by name, ``None`` until :attr:`synced`."""
@@ -365,9 +369,6 @@ class Inventory:
 
     def node_identity(self, node: NodeObject) -> NodeIdentity:
         """Return the identity of *node*, its register included."""
-        described = self._families.node(node.facts)
-        if described is not None and node.facts is not None:
-            return node.identity(described, registered_by=node.facts.family)
         return self._registers.identity(node)
 
     def node_identities(self) -> Mapping[str, NodeIdentity] | None:
@@ -388,11 +389,12 @@ class Inventory:
     def is_current(self, ledger: Ledger) -> bool:
         """Say whether the status of *ledger* describes its Node as last seen.
 
-        Not where the Node is gone, although its GPUNode may still be open.
+        Not where the Node is gone, although its GPUNode may still be open, or has two owners.
         """
         node = self._nodes.get(ledger.name)
-        if node is None and self.watches["nodes"].synced:
+        gone = node is None and self.watches["nodes"].synced
+        if gone or (node is not None and self._registers.conflict_of(node)):
             return False
         uid, boot = (node.uid, node.boot) if node else ("", "")
-        upstream = self.settings.node_agent is NodeAgent.UPSTREAM
+        upstream = self.settings.node_agent.is_other
         return status_is_current(ledger, node_uid=uid, boot=boot, upstream=upstream)

@@ -7,10 +7,11 @@ from typing import Final
 import msgspec
 import structlog
 
-from allocator.catalog.keys import CAPACITY_KEY, REGISTER_KEY
+from allocator.catalog.keys import AGENT_LABEL, CAPACITY_KEY, REGISTER_KEY
 from allocator.catalog.vocabularies import OWN
 from allocator.families.family import InventoryFacts
 from allocator.families.inventory_facts import inventory_facts
+from allocator.hami.node_marks import UNMARKED, HamiMarks, hami_marks
 from allocator.ledger.closed import offered_resources, withdrawn_resources
 from allocator.ledger.drift import MOST_PROBLEMS
 from allocator.ledger.ledger import Ledger, parse_ledger_text
@@ -20,7 +21,7 @@ from allocator.model.gpu import Node
 from allocator.volcano.register import HANDSHAKE_ANNOTATION, REGISTER_ANNOTATION
 
 POD_SECURITY: Final = "pod-security.kubernetes.io/enforce"
-AGENT_LABEL: Final = f"{OWN}agent"  # set by our agent on its Node, with its version
+MODEL_LABEL: Final = f"{OWN}gpu-model"  # set by our agent on its Node: the model of its GPUs
 log = structlog.get_logger(__name__)
 
 
@@ -47,6 +48,7 @@ class _System(msgspec.Struct, frozen=True):
 
 class _NodeStatus(msgspec.Struct, frozen=True):
     system: _System | None = msgspec.field(name="nodeInfo", default=None)
+    capacity: dict[str, str] | None = None
     allocatable: dict[str, str] | None = None
 
 
@@ -110,19 +112,32 @@ class NodeObject:
     added: frozenset[str] = frozenset()  # those that our agent notes as its own
     cordoned: bool = False
     facts: InventoryFacts | None = None  # None: no family reads its GPUs from the Node
+    hami: HamiMarks = UNMARKED
 
     @property
-    def gpu_facts(self) -> tuple[str, str, str, str, InventoryFacts | None]:
+    def gpu_facts(self) -> tuple[object, ...]:
         """Return what the node's GPUs, and whether they may be given out, depend on."""
-        return self.uid, self.boot, self.register, self.saved_register, self.facts
+        marks = self.hami.register, self.hami.digest, self.hami.alive
+        return self.uid, self.boot, self.register, self.saved_register, *marks, self.facts
 
     @property
     def full_register(self) -> str:
         """Return the register as it was before we lowered it."""
         return restore_register(self.register, self.saved_register)
 
-    def identity(self, registered: Node | None = None, *, registered_by: str = "") -> NodeIdentity:
-        """Return its identity; *registered* is its register, decoded, as *registered_by* says."""
+    def identity(
+        self,
+        registered: Node | None = None,
+        *,
+        registered_by: str = "",
+        registered_closed: str = "",
+        conflict: str = "",
+    ) -> NodeIdentity:
+        """Return its identity; *registered* is its register, decoded, as *registered_by* says.
+
+        *registered_closed* says why none of its GPUs may be given out, if so, and *conflict* why
+        nobody may give them out.
+        """
         return NodeIdentity(
             name=self.name,
             uid=self.uid,
@@ -130,9 +145,11 @@ class NodeObject:
             agent=self.has_agent,
             registered=registered,
             registered_by=registered_by,
+            registered_closed=registered_closed,
             withdrawn=self.withdrawn,
             offered=self.offered,
             added=self.added,
+            conflict=conflict,
         )
 
 
@@ -160,22 +177,37 @@ def decode_node(raw: bytes, known: Callable[[str], NodeObject | None] = _unknown
     if before is not None and metadata.is_version(before.uid, before.resource_version):
         return before
     allocatable = (node.status and node.status.allocatable) or {}
-    annotations = metadata.annotations or {}
+    offered = offered_resources(allocatable)
+    annotations, labels = metadata.annotations or {}, metadata.labels or {}
     added = annotations.get(CAPACITY_KEY, "")
     return NodeObject(
         name=metadata.name,
-        register=(metadata.annotations or {}).get(REGISTER_ANNOTATION, ""),
+        register=annotations.get(REGISTER_ANNOTATION, ""),
         uid=metadata.uid,
         boot=system.boot if system else "",
-        has_agent=AGENT_LABEL in (metadata.labels or {}),
-        handshake=(metadata.annotations or {}).get(HANDSHAKE_ANNOTATION, ""),
-        saved_register=(metadata.annotations or {}).get(REGISTER_KEY, ""),
+        has_agent=AGENT_LABEL in labels,
+        handshake=annotations.get(HANDSHAKE_ANNOTATION, ""),
+        saved_register=annotations.get(REGISTER_KEY, ""),
         resource_version=metadata.version,
         withdrawn=withdrawn_resources(allocatable),
-        offered=offered_resources(allocatable),
+        offered=offered,
         added=frozenset(filter(None, added.split(","))),
         cordoned=node.spec is not None and node.spec.unschedulable,
-        facts=inventory_facts(metadata.name, annotations, allocatable),
+        facts=None if AGENT_LABEL in labels else _facts(node, annotations, labels),
+        hami=hami_marks(annotations, offered),
+    )
+
+
+def _facts(
+    node: _NodeObject, annotations: Mapping[str, str], labels: Mapping[str, str]
+) -> InventoryFacts | None:
+    status = node.status or _NodeStatus()
+    return inventory_facts(
+        node.metadata.name,
+        annotations,
+        labels=labels,
+        capacity=status.capacity or {},
+        allocatable=status.allocatable or {},
     )
 
 

@@ -3,24 +3,25 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, TypeVar
 
 from allocator.catalog.vocabularies import (
+    CATALOGUE,
     GPUSHARE,
-    VOCABULARIES,
+    HAMI,
     VOLCANO,
     Vocabulary,
     configure_vocabulary,
 )
 from allocator.config.document import DocumentError, DocumentTable, Notes, describe, read_document
-from allocator.config.settings import MemoryUnit, Settings
+from allocator.config.settings import HamiSettings, MemoryUnit, NodeAgent, Settings
 from allocator.mig.geometry import Geometries, GeometryEntry, GeometryGroup, Item, defects
 from allocator.mig.profiles import shape_of
 from allocator.model.problem import Loaded, Rejected
 from allocator.model.request import Mode
-from allocator.model.units import MiB
+from allocator.model.units import CorePercent, MiB
 
 T = TypeVar("T")
 _MAX_MEMORY: Final = 2**31 - 1
@@ -264,9 +265,9 @@ def _node_config(table: DocumentTable, earlier: NodeConfig | None) -> NodeConfig
 
 def _mode(table: DocumentTable, default: Mode) -> Mode:
     value = table.text("operatingmode", default)
-    if value in (Mode.MIG, Mode.HAMI_CORE):
+    if value in (Mode.MIG, Mode.HAMI_CORE, Mode.MPS):
         return Mode(value)
-    table.note_wrong("operatingmode", f"{Mode.HAMI_CORE} or {Mode.MIG}")
+    table.note_wrong("operatingmode", f"{Mode.HAMI_CORE}, {Mode.MIG} or {Mode.MPS}")
     return default
 
 
@@ -283,6 +284,26 @@ def _excluded_devices(table: DocumentTable) -> tuple[frozenset[str], frozenset[i
     return frozenset(filters.texts("uuid")), frozenset(filters.integers("index", high=1023))
 
 
+def _hami_vocabulary(hami: HamiSettings, *, slot: str) -> Vocabulary:
+    names = {
+        HAMI.count or "": hami.count_name,
+        HAMI.memory or "": hami.memory_name,
+        HAMI.percent or "": hami.percent_name,
+        HAMI.cores or "": hami.cores_name,
+        HAMI.priority or "": hami.priority_name,
+    }
+    configured = configure_vocabulary(
+        HAMI, memory_factor=hami.memory_factor, names=names, slot=slot
+    )
+    changed = replace(
+        configured,
+        default_count=hami.default_gpus,
+        default_memory=hami.default_memory,
+        default_cores=CorePercent(hami.default_cores),
+    )
+    return HAMI if changed == HAMI else changed
+
+
 def configured_vocabularies(settings: Settings, devices: DeviceConfig) -> tuple[Vocabulary, ...]:
     """Return the vocabularies that are served, with the names and units of this configuration."""
     names = {
@@ -297,10 +318,19 @@ def configured_vocabularies(settings: Settings, devices: DeviceConfig) -> tuple[
             VOLCANO, memory_factor=devices.memory_factor, names=names, slot=devices.count_name
         ),
         configure_vocabulary(GPUSHARE, memory_factor=unit, slot=devices.count_name),
+        _hami_vocabulary(
+            settings.hami,
+            # HAMi's own plugin is called by its own resource.
+            slot=settings.hami.count_name
+            if settings.node_agent is NodeAgent.HAMI
+            else devices.count_name,
+        ),
         *(
-            configure_vocabulary(vocabulary, slot=devices.count_name)
-            for vocabulary in VOCABULARIES
-            if vocabulary not in (VOLCANO, GPUSHARE)
+            vocabulary
+            if vocabulary.slot in vocabulary.resources  # another device plugin is called for it
+            else configure_vocabulary(vocabulary, slot=devices.count_name)
+            for vocabulary in CATALOGUE
+            if vocabulary not in (VOLCANO, GPUSHARE, HAMI)
         ),
     )
     return tuple(v for v in configured if v.name in settings.vocabularies)

@@ -12,13 +12,14 @@ from typing import Final
 import msgspec
 
 from allocator.catalog.boards import MODELS, Model, bare_name, model_named, models_like
+from allocator.catalog.vocabularies import VOCABULARIES
 from allocator.config.document import DocumentError, DocumentTable, Notes, read_document
 from allocator.mig.profiles import canonical_profile
 from allocator.model.allocation import Grant
 from allocator.model.board import Placement, Profile
 from allocator.model.gpu import Gpu, Node
 from allocator.model.problem import Loaded, Rejected
-from allocator.model.request import Mode
+from allocator.model.request import NVIDIA, Mode
 from allocator.model.units import WHOLE_GPU, CorePercent, MiB
 
 _MAX_NODES: Final = 5000
@@ -26,6 +27,15 @@ MOST_GPUS: Final = 64  # of one node
 MOST_SLOTS: Final = 1000  # of one GPU
 MAX_FLEET: Final = 16 * 1024 * 1024  # bytes: 5000 nodes in use come to some ten million
 _MAX_MEMORY: Final = 2**24  # MiB, 16 TiB
+_OTHERS: Final = tuple(v for v in VOCABULARIES if v.mode is not None and v.family != NVIDIA)
+# Modes that GPUs may be in, with the family of such GPUs; and those in which nobody shares one.
+_FAMILIES: Final[dict[str, str]] = {
+    Mode.MIG: NVIDIA,
+    Mode.HAMI_CORE: NVIDIA,
+    Mode.MPS: NVIDIA,
+    **{str(vocabulary.mode): vocabulary.family for vocabulary in _OTHERS},
+}
+_WHOLE: Final = frozenset(str(vocabulary.mode) for vocabulary in _OTHERS if vocabulary.whole)
 _KIND_KEYS: Final = ("model", "memory", "mode", "slots")
 _NODE_KEYS: Final = ("name", "count", "gpus", *_KIND_KEYS, "busy", "idle", "foreign", "unhealthy")
 
@@ -86,8 +96,8 @@ def _gpus(table: DocumentTable) -> list[Gpu]:
 def _gpu(table: DocumentTable) -> Gpu:
     model = _model(table)
     mode = table.text("mode", Mode.HAMI_CORE)
-    if mode not in (Mode.MIG, Mode.HAMI_CORE):
-        table.note_wrong("mode", f"{Mode.MIG} or {Mode.HAMI_CORE}")
+    if mode not in _FAMILIES:
+        table.note_wrong("mode", " or ".join(_FAMILIES))
         mode = Mode.HAMI_CORE
     board = model.board if mode == Mode.MIG else None
     if mode == Mode.MIG and board is None:
@@ -99,8 +109,9 @@ def _gpu(table: DocumentTable) -> Gpu:
         model=model.name,
         memory=MiB(table.integer("memory", model.memory, low=1, high=_MAX_MEMORY)),
         mode=Mode(mode),
-        slots=table.integer("slots", 10, low=1, high=MOST_SLOTS),
+        slots=table.integer("slots", 1 if mode in _WHOLE else 10, low=1, high=MOST_SLOTS),
         board=board,
+        family=_FAMILIES[Mode(mode)],
     )
 
 

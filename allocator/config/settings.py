@@ -1,26 +1,23 @@
 """Settings: the key ``settings.yaml`` of our ConfigMap, its defaults and its validation."""
 
-from collections.abc import Mapping
 from enum import StrEnum
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Annotated, Final
 
 import msgspec
 import yaml
 
-from allocator.catalog.boards import model_named
-from allocator.catalog.injection import HOST_ROOT
+from allocator.catalog.injection import HOST_ROOT, MOST_DEVICES
 from allocator.catalog.reserved_paths import host_root_problem
-from allocator.catalog.vocabularies import VOCABULARIES, VOLCANO
+from allocator.catalog.vocabularies import CATALOGUE, HAMI, LARGEST_FACTOR, VOCABULARIES, VOLCANO
+from allocator.config.node_templates import NodeTemplate, template_problem
 from allocator.config.review_callers import client_ca_problem, source_problem, url_problem
-from allocator.model.gpu import GpuKind
 from allocator.model.problem import Loaded, Problem
 from allocator.model.request import FillPolicies, FillPolicy, Mode
-from allocator.model.units import MiB
 from allocator.model.untrusted import quote
 
-KNOWN_VOCABULARIES: Final = tuple(vocabulary.name for vocabulary in VOCABULARIES)
+KNOWN_VOCABULARIES: Final = tuple(vocabulary.name for vocabulary in CATALOGUE)
+DEFAULT_VOCABULARIES: Final = tuple(vocabulary.name for vocabulary in VOCABULARIES)
 LARGEST: Final = 512 * 1024  # bytes; a ConfigMap holds at most 1 MiB of everything
 # Settings that earlier releases had, with what does their work now. They are ignored, so that an
 # upgrade with an older settings.yaml keeps everything else in it.
@@ -43,7 +40,13 @@ class NodeAgent(StrEnum):
     """Which device plugin serves the nodes."""
 
     OURS = "vgpu-admission"
-    UPSTREAM = "upstream"
+    UPSTREAM = "upstream"  # Volcano's
+    HAMI = "hami"
+
+    @property
+    def is_other(self) -> bool:
+        """Say whether it is another project's plugin, whose registers are the inventory."""
+        return self is not NodeAgent.OURS
 
 
 class Injection(StrEnum):
@@ -106,14 +109,36 @@ class MemoryUnit(StrEnum):
     MIB = "MiB"
 
 
-class NodeTemplate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A kind of node that may be added later, for example by an autoscaler."""
+_ResourceName = Annotated[
+    str,
+    msgspec.Meta(max_length=317, pattern=r"^[a-z0-9.-]{1,253}/[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z"),
+]
 
-    model: Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
-    gpus: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
-    mode: Mode = Mode.HAMI_CORE
-    # MiB of one GPU; needed only for a model that the catalogue lacks.
-    memory: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] | None = None
+
+class HamiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Keys of the section ``nvidia`` of HAMi's device-config, under HAMi's names and defaults."""
+
+    count_name: _ResourceName = msgspec.field(default=HAMI.count or "", name="resourceCountName")
+    memory_name: _ResourceName = msgspec.field(default=HAMI.memory or "", name="resourceMemoryName")
+    percent_name: _ResourceName = msgspec.field(
+        default=HAMI.percent or "", name="resourceMemoryPercentageName"
+    )
+    cores_name: _ResourceName = msgspec.field(default=HAMI.cores or "", name="resourceCoreName")
+    priority_name: _ResourceName = msgspec.field(
+        default=HAMI.priority or "", name="resourcePriorityName"
+    )
+    memory_factor: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_FACTOR)] = msgspec.field(
+        default=1, name="memoryFactor"
+    )
+    default_memory: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] = msgspec.field(
+        default=0, name="defaultMemory"
+    )
+    default_cores: Annotated[int, msgspec.Meta(ge=0, le=100)] = msgspec.field(
+        default=0, name="defaultCores"
+    )
+    default_gpus: Annotated[int, msgspec.Meta(ge=1, le=MOST_DEVICES)] = msgspec.field(
+        default=1, name="defaultGPUNum"
+    )
 
 
 Weight = Annotated[int, msgspec.Meta(ge=0, le=100)]
@@ -147,7 +172,7 @@ class Settings(
 
     fleet: FleetScope = FleetScope.OPEN
     node_templates: Annotated[tuple[NodeTemplate, ...], msgspec.Meta(max_length=64)] = ()
-    vocabularies: Annotated[tuple[Name, ...], msgspec.Meta(max_length=64)] = KNOWN_VOCABULARIES
+    vocabularies: Annotated[tuple[Name, ...], msgspec.Meta(max_length=64)] = DEFAULT_VOCABULARIES
     node_agent: NodeAgent = NodeAgent.OURS
     injection: Injection = Injection.AUTO
     host_root: Annotated[str, msgspec.Meta(max_length=200)] = HOST_ROOT
@@ -160,10 +185,12 @@ class Settings(
     volcano_schedulers: tuple[Name, ...] = ("volcano",)
     gpu_exclusive_rules: Annotated[tuple[LabelRule, ...], msgspec.Meta(max_length=64)] = ()
     volcano_register: bool = False
+    hami_register: bool = False
     volcano_metrics: bool = False
     plugin_metrics: bool = True
     privileged: Tolerance = Tolerance.REFUSE
     gpushare_memory_unit: MemoryUnit = MemoryUnit.GIB
+    hami: HamiSettings = HamiSettings()
     scheduler_name: SchedulerName = SchedulerName.KEEP
     extender_bind: bool = False
     stale_after_seconds: Annotated[int, msgspec.Meta(ge=10, le=86400)] = 120
@@ -248,11 +275,17 @@ def _check(settings: Settings) -> None:
             "settings.yaml: scoreWeights is 0 for memory, cores and shares; "
             "give one a weight above 0"
         )
-    if settings.default_mode is Mode.MEMORY_ONLY:
+    if settings.default_mode not in {Mode.HAMI_CORE, Mode.MIG}:
         raise SettingsError(
-            'settings.yaml: defaultMode "memory-only" cannot be the default; use hami-core or mig'
+            f'settings.yaml: defaultMode "{settings.default_mode}" cannot be the default; '
+            "use hami-core or mig"
         )
-    _check_vocabularies(settings.vocabularies)
+    _check_vocabularies(settings.vocabularies, settings.node_agent)
+    if settings.hami_register and settings.node_agent is not NodeAgent.OURS:
+        raise SettingsError(
+            f"settings.yaml: hamiRegister true goes with nodeAgent {NodeAgent.OURS} only, for "
+            f"plugins of others register themselves; nodeAgent is {settings.node_agent}"
+        )
     if problem := host_root_problem(settings.host_root):
         raise SettingsError(
             f"settings.yaml: hostRoot {quote(settings.host_root)} is not accepted: {problem}; "
@@ -261,28 +294,16 @@ def _check(settings: Settings) -> None:
     _check_review_callers(settings)
     _check_supernodes(settings)
     for number, template in enumerate(settings.node_templates):
-        place = f"settings.yaml: nodeTemplates[{number}]"
-        known = model_named(template.model)
-        if template.mode is Mode.MEMORY_ONLY:
-            raise SettingsError(
-                f'{place}.mode "memory-only" is not a mode of a GPU; use hami-core or mig'
-            )
-        if known is None and template.memory is None:
-            raise SettingsError(
-                f"{place}.model {quote(template.model)} is not in the catalogue; "
-                "give the product name as the driver reports it, or its memory in MiB beside it"
-            )
-        if template.mode is Mode.MIG and (known is None or known.board is None):
-            raise SettingsError(
-                f"{place}.model {quote(template.model)} does not support MIG; use mode hami-core"
-            )
+        if problem := template_problem(template):
+            raise SettingsError(f"settings.yaml: nodeTemplates[{number}].{problem}")
 
 
-def _check_vocabularies(names: tuple[str, ...]) -> None:
-    """Raise :class:`SettingsError` for unknown names, or without Volcano's.
+def _check_vocabularies(names: tuple[str, ...], agent: NodeAgent) -> None:
+    """Raise :class:`SettingsError` for unknown names, or without those that *agent* needs.
 
     Our device plugin registers a resource of Volcano's vocabulary, and admission writes it into
-    pods of every other.
+    pods of every other. HAMi's plugin registers one of HAMi's, and serves NVIDIA's GPUs by no
+    other.
     """
     accepted = ", ".join(KNOWN_VOCABULARIES)
     for number, name in enumerate(names):
@@ -291,7 +312,14 @@ def _check_vocabularies(names: tuple[str, ...]) -> None:
                 f"settings.yaml: vocabularies[{number}] {quote(name)} is not known; "
                 f"accepted: {accepted}"
             )
-    if VOLCANO.name not in names:
+    if agent is NodeAgent.HAMI:
+        others = [v.name for v in CATALOGUE if v.family == HAMI.family and v != HAMI]
+        if HAMI.name not in names or not set(names).isdisjoint(others):
+            raise SettingsError(
+                f"settings.yaml: nodeAgent {agent} serves the vocabulary {HAMI.name} in place of "
+                f"{' and '.join(others)}; set vocabularies: [{HAMI.name}]"
+            )
+    elif VOLCANO.name not in names:
         raise SettingsError(
             f"settings.yaml: vocabularies lacks {VOLCANO.name}, whose resources pods of all the "
             f"others get too; add {VOLCANO.name}"
@@ -319,32 +347,3 @@ def _check_review_callers(settings: Settings) -> None:
             raise SettingsError(f"settings.yaml: reviewSources[{number}] {problem}")
     if settings.review_client_ca and (problem := client_ca_problem(settings.review_client_ca)):
         raise SettingsError(f"settings.yaml: reviewClientCA is not accepted: {problem}")
-
-
-def expected_kinds(
-    offers: Mapping[GpuKind, int], templates: tuple[NodeTemplate, ...]
-) -> Mapping[GpuKind, int]:
-    """Return *offers* with the kinds of GPU that nodes of *templates* would add."""
-    if not templates:
-        return offers
-    kinds = dict(offers)
-    for offer, count in template_kinds(templates).items():
-        kinds[offer] = max(count, kinds.get(offer, 0))
-    return kinds
-
-
-@lru_cache(maxsize=8)
-def template_kinds(templates: tuple[NodeTemplate, ...]) -> Mapping[GpuKind, int]:
-    """Return the kinds of GPU on nodes of *templates*, each with its number on one node."""
-    offers: dict[GpuKind, int] = {}
-    for template in templates:
-        known = model_named(template.model)
-        memory = template.memory if known is None or template.memory else known.memory
-        offer = GpuKind(
-            model=template.model if known is None else known.name,
-            memory=MiB(memory or 0),
-            mode=template.mode,
-            board=known.board if known is not None and template.mode is Mode.MIG else None,
-        )
-        offers[offer] = max(template.gpus, offers.get(offer, 0))
-    return MappingProxyType(offers)

@@ -147,7 +147,7 @@ class GpuNodeController:
                 changes = {"metadata": version, "status": status}
                 await self._client.merge_patch(f"{path}/status", changes)
             case WriteStatus(status=reported):
-                written = {"metadata": version, "status": {**reported, "closed": None}}
+                written = {"metadata": version, "status": {"closed": None, **reported}}
                 await self._client.merge_patch(f"{path}/status", written)
             case GpuNodeAction.DELETE:
                 # An entry that was committed since the read changed the version: nothing is lost.

@@ -3,6 +3,7 @@
 Nodes are judged by class, once for each, except the few whose answer is specific to the pod.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress, filterfalse
@@ -19,17 +20,20 @@ from allocator.extender.reasons import (
     LASTING,
     NO_INVENTORY,
     RESERVED,
+    TOO_FEW_ON_NUMA,
     UNREADABLE,
     FailureReason,
 )
+from allocator.families.registry import modes_of
 from allocator.ledger.assign import PodClaim
 from allocator.model.allocation import Grant
 from allocator.model.decision import Findings, Reason
 from allocator.model.gpu import Node
-from allocator.model.request import PodRequest
+from allocator.model.request import ContainerRequest, Mode, PodRequest
 from allocator.model.usage import with_grants
+from allocator.placement.candidates import exclusion
 from allocator.placement.choose import PlacementPolicy, in_mode
-from allocator.placement.fit import peak
+from allocator.placement.fit import headroom, peak, takes
 
 GroupFailures = Callable[[Index, SchedulingPod, Sequence[str]], Mapping[str, FailureReason]]
 
@@ -81,6 +85,9 @@ def filter_nodes(
             failures[name] = failure
         else:
             failures.pop(name, None)
+    if request.one_numa:
+        taking = filterfalse(failures.__contains__, names)
+        failures |= _failures_by_numa(index, request, taking, uid=pod.uid)
     for name, failure in context.group_failures(index, pod, names).items():
         failures.setdefault(name, failure)
     fitting = list(filterfalse(failures.__contains__, names))
@@ -110,6 +117,34 @@ def _failures_by_class(
     asked = compress(names, map(doubtful.__contains__, emptiest))
     failures = ((name, class_filter.failure_reason(node_class(name))) for name in asked)
     return {name: verdict for name, verdict in failures if verdict is not None}
+
+
+def _failures_by_numa(
+    index: Index, request: PodRequest, taking: Iterable[str], *, uid: str
+) -> dict[str, FailureReason]:
+    """Return which of the nodes *taking* pod *uid* have too few GPUs for it on one NUMA node.
+
+    Equal nodes may differ in that, so each is looked at. Each container is looked at by itself, and
+    instances of cut GPUs are left to the bind.
+    """
+    several = [container for container in request.containers if container.count > 1]
+    return {
+        name: TOO_FEW_ON_NUMA
+        for name in (taking if several else ())
+        if (node := index.node(name, without={uid})) is not None
+        and not all(_has_numa_for(container, node, request) for container in several)
+    }
+
+
+def _has_numa_for(container: ContainerRequest, node: Node, request: PodRequest) -> bool:
+    modes = modes_of(request)
+    numas = Counter(
+        gpu.numa
+        for gpu in node.gpus
+        if exclusion(gpu, request, modes) is None
+        and (gpu.mode is Mode.MIG or takes(container, headroom(gpu)))
+    )
+    return max(numas.values(), default=0) >= container.count
 
 
 def _nodes_judged_individually(

@@ -21,6 +21,7 @@ CLOSED: Final = FailureReason("GPU inventory not ready", lasting=True)
 RESERVED: Final = FailureReason("GPUs reserved for nominated pods")
 UNREADABLE: Final = FailureReason("unreadable GPU request", lasting=True)
 TOO_FEW: Final = FailureReason("too few GPUs with free capacity")
+TOO_FEW_ON_NUMA: Final = FailureReason("too few GPUs with free capacity on one NUMA node")
 # What a GPU lacks now, the ones that come closest to fitting last.
 CURRENT: Final = MappingProxyType(
     {
@@ -28,6 +29,7 @@ CURRENT: Final = MappingProxyType(
         Reason.MODEL_UNAVAILABLE: FailureReason("GPU model not accepted"),
         Reason.UNHEALTHY: FailureReason("unhealthy GPUs"),
         Reason.NO_GEOMETRY: FailureReason("no free slots for the MIG profile"),
+        Reason.SHARE_CLASS: FailureReason("GPUs shared by another class"),
         Reason.SHARES_SHORT: FailureReason("no free GPU shares"),
         Reason.MEMORY_SHORT: FailureReason("insufficient GPU memory"),
         Reason.CORES_SHORT: FailureReason("insufficient GPU cores"),

@@ -12,8 +12,8 @@ from datetime import datetime
 from allocator.config.settings import NodeAgent, Settings
 from allocator.model.allocation import Assignment
 from allocator.model.gpu import Gpu, Node
-from allocator.model.problem import Problem
-from allocator.model.request import Mode, PodRequest, Vocabulary
+from allocator.model.problem import Loaded, Problem, Rejected
+from allocator.model.request import FillPolicy, Mode, PodRequest, Vocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,10 @@ class InventoryFacts:
     name: str
     family: str
     annotations: Mapping[str, str]
-    allocatable: Mapping[str, str] = field(default_factory=dict)  # by resource, as kubelet reports
+    labels: Mapping[str, str] = field(default_factory=dict)
+    capacity: Mapping[str, str] = field(default_factory=dict)  # by resource, as kubelet reports
+    allocatable: Mapping[str, str] = field(default_factory=dict)  # the part that may be given out
+    configured: str = ""  # the mode that the family's ConfigMap gives the node, if there is one
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,7 @@ class ReadInventory:
 
     node: Node | None  # None: the plugin describes no GPU
     problems: Sequence[Problem] = ()
+    closed: str = ""  # why the GPUs of the node may not be given out at the moment, if so
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +55,22 @@ class NodeInventory:
     The text is untrusted. ``read`` bounds it, raises nothing, and leaves out what it cannot read.
     """
 
-    annotations: tuple[str, ...]  # keys that are read; one of them must be there
-    resources: tuple[str, ...] = ()  # whose allocatable amounts are read
+    # A Node has such GPUs where one of these annotations or resources is there.
+    annotations: tuple[str, ...]  # keys that are read
+    resources: tuple[str, ...] = ()  # whose amounts are read
+    labels: tuple[str, ...] = ()  # keys that are read too
+    modes: "NodeModesSource | None" = None  # where a ConfigMap gives each node a mode
     read: Callable[[InventoryFacts], ReadInventory]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeModesSource:
+    """A ConfigMap by which a family's operator gives each node a mode."""
+
+    namespace: str
+    name: str
+    # From its data to the mode of a node by its name; a rejected one leaves the last good one.
+    load: Callable[[Mapping[str, str]], Loaded[Callable[[str], str]] | Rejected]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +87,17 @@ class BoundPod:
     now: datetime  # aware
 
 
+def _none_listed(_: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
     """One make of GPU."""
 
     name: str
+    # Whose device plugin serves nodes of which no agent of ours reports the GPUs.
+    plugin: str = "another project's"
     gpu_modes: tuple[Mode, ...]  # that its GPUs may be in
     # Tried where a request names no mode, the strongest isolation first. Several are weighed
     # against each other (allocator.placement.mode.weigh), which knows mig and hami-core.
@@ -85,8 +108,21 @@ class Family:
     # The annotations that a device plugin, or people, read of a bound pod. They are written with
     # the Binding.
     binding_annotations: Callable[[BoundPod], Mapping[str, str]]
+    # The UUIDs that another scheduler wrote on a pod for its device plugin, for each container of
+    # the spec, init containers first. Empty: nothing, or nothing that can be read.
+    listed_uuids: Callable[[Mapping[str, str]], tuple[tuple[str, ...], ...]] = _none_listed
     # How far GPUs of one node, all of this family, are apart.
     link_distances: Callable[[Sequence[Gpu]], LinkDistances]
+    # Whether our variables and our library go into containers. Otherwise NVIDIA's GPUs are hidden
+    # from them, and nothing else is written.
+    injects: bool = True
+    # Whether the pod must hold HAMi's lock of its node from its bind to Allocate, because the
+    # device plugin serves whoever holds it. None: no pod of the family.
+    needs_lock: Callable[[PodRequest], bool] | None = None
+    # What the links of a node are worth for a request under a policy for nodes; higher is better,
+    # compared between the nodes of one question. None: the node does not say. Without it the
+    # distances count.
+    node_value: Callable[[Node, PodRequest, FillPolicy], int | None] | None = None
 
     def served_by(self, settings: Settings) -> NodeAgent:
         """Return whose agent or device plugin serves nodes with its GPUs."""

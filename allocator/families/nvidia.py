@@ -141,7 +141,8 @@ def _devices(bound: BoundPod) -> str:
 
 NVIDIA_FAMILY: Final = Family(
     name=NVIDIA,
-    gpu_modes=(Mode.MIG, Mode.HAMI_CORE),
+    plugin="Volcano's",
+    gpu_modes=(Mode.MIG, Mode.HAMI_CORE, Mode.MPS),
     default_modes=(Mode.MIG, Mode.HAMI_CORE),
     binding_annotations=binding_annotations,
     link_distances=link_distances,

@@ -2,12 +2,15 @@
 
 from typing import Final
 
-from allocator.families.family import Family
+from allocator.families.family import Family, NodeModesSource
+from allocator.families.metax import METAX_FAMILY
 from allocator.families.nvidia import NVIDIA_FAMILY
 from allocator.model.request import Mode, PodRequest
 
 # By name. A family that is not built in, such as one of a test, is put here before it is used.
-FAMILIES: Final[dict[str, Family]] = {family.name: family for family in (NVIDIA_FAMILY,)}
+FAMILIES: Final[dict[str, Family]] = {
+    family.name: family for family in (NVIDIA_FAMILY, METAX_FAMILY)
+}
 
 
 def family_named(name: str) -> Family:
@@ -37,3 +40,13 @@ def usual_mode(request: PodRequest, default: Mode) -> Mode:
     modes = family_of(request).default_modes
     softest = modes[-1]
     return default if default in modes and not request.has_peers else softest
+
+
+def family_modes() -> dict[str, NodeModesSource]:
+    """Return the ConfigMaps by which families give nodes their modes, by family."""
+    sources = ((name, family.inventory) for name, family in FAMILIES.items())
+    return {
+        name: inventory.modes
+        for name, inventory in sources
+        if inventory is not None and inventory.modes is not None
+    }

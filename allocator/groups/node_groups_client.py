@@ -77,7 +77,7 @@ class NodeGroups:
         """Read the tree from *url* once; raises nothing."""
         try:
             async with asyncio.timeout(TIMEOUT):
-                decoded = decode_tree(await _fetched(url))
+                decoded = decode_tree(await _fetch(url))
         except (aiohttp.ClientError, OSError, ValueError, TreeError) as error:
             # TimeoutError is an OSError.
             why = inert(shorten(str(error) or type(error).__name__))
@@ -103,7 +103,7 @@ class _KnownTree:
     tree: Tree = field(repr=False)
 
 
-async def _fetched(url: str) -> str:
+async def _fetch(url: str) -> str:
     """Return the text at *url*; raises what aiohttp does, and ``ValueError``."""
     async with (
         aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False) as client,

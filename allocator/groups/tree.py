@@ -98,14 +98,14 @@ class _Reader:
             return [], []
         name, kind, status = item.get("name"), item.get("kind"), item.get("status")
         if not isinstance(name, str) or not is_safe_name(name):
-            self._note(f"{path}.name", f"{_shown(name)} is no name of an object", "a name")
+            self._note(f"{path}.name", f"{_quote_value(name)} is no name of an object", "a name")
             return [], []
         if kind == _NODE_KIND:
             return self._node(name, path, ready=status == READY, within=within), []
         tier = _TIERS.get(kind) if isinstance(kind, str) else None
         if tier is None or (within is not None and tier >= within):
             accepted = "switchbox, then dragonfly, then node"
-            self._note(f"{path}.kind", f"{_shown(kind)} is not known there", accepted)
+            self._note(f"{path}.kind", f"{_quote_value(kind)} is not known there", accepted)
             return [], []
         return self._domain(item, name, path, tier=tier)
 
@@ -127,7 +127,7 @@ class _Reader:
         self._names.add(name)
         children = item.get("child")
         if not isinstance(children, list):
-            self._note(f"{path}.child", f"{_shown(children)} is no list", "an array")
+            self._note(f"{path}.child", f"{_quote_value(children)} is no list", "an array")
             return [], []
         nodes, parts = list[str](), list[str]()
         for number, child in enumerate(children):
@@ -147,7 +147,7 @@ class _Reader:
             self.problems.append(Problem(path=path, what=what, accepted=accepted))
 
 
-def _shown(value: object) -> str:
+def _quote_value(value: object) -> str:
     return quote(str(value)[:64]) if isinstance(value, str | int) else type(value).__name__
 
 

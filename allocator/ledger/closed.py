@@ -10,7 +10,7 @@ from typing import Final
 
 from allocator.catalog.vocabularies import SLOT
 from allocator.ledger.ledger import Ledger
-from allocator.ledger.lifecycle import REGISTER_DRIVER, NodeIdentity
+from allocator.ledger.lifecycle import REGISTER_DRIVERS, NodeIdentity
 from allocator.model.untrusted import quote
 
 NO_NODE: Final = "it is no longer a node of the cluster"
@@ -42,7 +42,9 @@ def stale_reason(ledger: Ledger, node: NodeIdentity | None, *, upstream: bool) -
     """
     if node is None:
         return NO_NODE
-    if not upstream and ledger.driver == REGISTER_DRIVER:
+    if node.conflict:
+        return node.conflict
+    if not upstream and ledger.driver in REGISTER_DRIVERS:
         return "its GPUs were registered by another device plugin, and no agent has reported them"
     if ledger.node_uid and node.uid and ledger.node_uid != node.uid:
         return "its GPUs were reported before its Node was created anew"

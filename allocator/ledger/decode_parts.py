@@ -279,4 +279,5 @@ def _grants(wire: ContainerWire, inventory: GpuInventory, place: FieldPlace) -> 
             cores=CorePercent(device.cores),
             placed=placed,
             position=device.position if placed is not None else None,
+            share=device.share or "",
         )

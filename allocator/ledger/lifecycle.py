@@ -16,18 +16,20 @@ left to do so once the product is uninstalled.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Final
 
 from allocator.config.settings import NodeAgent
 from allocator.families.registry import FAMILIES
-from allocator.ledger.ledger import Ledger, describes_node
+from allocator.ledger.ledger import LONGEST_STATED, Ledger, describes_node
 from allocator.ledger.schema import status_of
 from allocator.model.gpu import Node
+from allocator.placement.fit import hardware
 
-# status.driver of a status that was read from a register annotation.
+# status.driver of a status that was read from a register annotation: whose it was.
 REGISTER_DRIVER: Final[str] = NodeAgent.UPSTREAM.value
+REGISTER_DRIVERS: Final = frozenset(agent.value for agent in NodeAgent if agent.is_other)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,12 +41,15 @@ class NodeIdentity:
     boot: str  # boot id
     agent: bool = False  # it runs our agent
     registered: Node | None = None  # the GPUs of its register annotation, None without one
-    # The family whose device plugin describes ``registered``; "": Volcano's register does.
+    # Who describes ``registered``: a family, by its device plugin, or the plugin of the setting
+    # nodeAgent; "": Volcano's register does.
     registered_by: str = ""
+    registered_closed: str = ""  # why it says that none of them may be given out, if so
     # Extended resources of which kubelet has none to give, as after the end of their device plugin.
     withdrawn: frozenset[str] = frozenset()
     offered: frozenset[str] = frozenset()  # extended resources of which it has some to give
     added: frozenset[str] = frozenset()  # those that our agent offers there, as it notes
+    conflict: str = ""  # why nobody may give out its GPUs, although an agent reports them
 
 
 class GpuNodeAction(Enum):
@@ -97,7 +102,7 @@ def status_is_current(ledger: Ledger, *, node_uid: str, boot: str, upstream: boo
     A status from a register is current only with *upstream*, which says that another plugin serves
     the nodes.
     """
-    by_right_agent = upstream or ledger.driver != REGISTER_DRIVER
+    by_right_agent = upstream or ledger.driver not in REGISTER_DRIVERS
     return by_right_agent and describes_node(ledger, node_uid=node_uid, boot=boot)
 
 
@@ -114,15 +119,32 @@ def _abandoned_step(ledger: Ledger) -> Step | None:
 
 
 def _register_status(node: NodeIdentity, registered: Node, ledger: Ledger) -> WriteStatus | None:
+    closed = node.registered_closed or _mode_conflict(registered, ledger)
+    if closed:
+        registered = replace(registered, gpus=())
     identity = {
         "nodeUID": node.uid,
         "bootID": node.boot,
         "driver": node.registered_by or REGISTER_DRIVER,
     }
     status = {**identity, **status_of(registered)}
+    if closed:
+        status["closed"] = closed[:LONGEST_STATED]
     written = (ledger.inventory, ledger.node_uid, ledger.boot, ledger.driver)
-    is_unchanged = written == (status["inventory"], *identity.values())
+    is_unchanged = written == (status["inventory"], *identity.values()) and (
+        not closed or ledger.stated == status["closed"]
+    )
     return None if is_unchanged else WriteStatus({k: v for k, v in status.items() if v != ""})
+
+
+def _mode_conflict(registered: Node, ledger: Ledger) -> str:
+    """Return why GPUs that changed their mode under their entries take no others, if so."""
+    present = {gpu.mode for gpu in registered.gpus}
+    held = {hardware(g.mode) for e in ledger.entries for c in e.containers for g in c.grants}
+    others = sorted(held - present) if present else []
+    if not others:
+        return ""
+    return f"its GPUs are in mode {min(present)} now, but pods still hold them in mode {others[0]}"
 
 
 def _is_in_use(ledger: Ledger) -> bool:

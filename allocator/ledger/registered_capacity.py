@@ -131,7 +131,7 @@ def most_common_mode(gpus: Iterable[Gpu]) -> Mode:
     The scheduler reads one mode for all GPUs of a node.
     """
     modes = Counter(gpu.mode for gpu in gpus)
-    return max((Mode.HAMI_CORE, Mode.MIG), key=lambda mode: modes[mode])
+    return max((Mode.HAMI_CORE, Mode.MIG, Mode.MPS), key=lambda mode: modes[mode])
 
 
 def _registered_gpu(

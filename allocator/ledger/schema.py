@@ -103,7 +103,10 @@ class InstanceWire(Wire):
 
 
 class DeviceWire(Wire):
-    """A grant; ``profile`` and ``start`` exist exactly in mode MIG, ``position`` only there."""
+    """A grant; ``profile`` and ``start`` exist exactly in mode MIG, ``position`` only there.
+
+    ``share`` is the sharing class of its pod, where GPUs are divided by such.
+    """
 
     gpu: _DeviceId
     mode: Mode
@@ -112,6 +115,7 @@ class DeviceWire(Wire):
     profile: _Text | None = None
     start: _Slot | None = None
     position: _Text | None = None
+    share: _Text | None = None
 
 
 class ContainerWire(Wire):
@@ -205,6 +209,7 @@ def _device_wire(grant: Grant) -> DeviceWire:
         profile=None if placed is None else placed.profile.name,
         start=None if placed is None else placed.start,
         position=grant.position,
+        share=grant.share or None,
     )
 
 

@@ -18,6 +18,7 @@ class Grant(Value, frozen=True, kw_only=True):
     cores: CorePercent
     placed: Placement | None = None  # set exactly when the mode is MIG
     position: str | None = None  # Volcano's name of the placement, such as group2-3, if any
+    share: str = ""  # the sharing class of its pod, see allocator.model.sharing; empty: none
 
 
 class Option(Value, frozen=True, kw_only=True):

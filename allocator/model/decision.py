@@ -32,6 +32,7 @@ class Reason(StrEnum):
     INCOMPLETE = "IncompleteInjection"
     ISOLATION = "IsolationTooWeak"
     UNSERVED = "VocabularyNotServed"
+    SHARE_CLASS = "ShareClassTaken"
     GROUP = "GroupDoesNotFit"
 
 

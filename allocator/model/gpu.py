@@ -63,6 +63,11 @@ class Node:
     name: str
     gpus: tuple[Gpu, ...]
     fresh: bool = True  # False: its inventory is too old to refuse a pod because of it
+    # What its device plugin says of the links between its GPUs, as pairs of a number of GPUs with
+    # the best score that so many can have, and with the least damage to the links that are left.
+    # Empty: it says nothing. They change with every pod and rank nodes only.
+    link_scores: tuple[tuple[int, int], ...] = ()
+    link_losses: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,12 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Final, Protocol
 
+from allocator.model.sharing import ShareKeys
 from allocator.model.units import NO_CORES, WHOLE_GPU, CorePercent, MiB
 from allocator.model.value import Value
 
 NVIDIA: Final = "nvidia"  # the family of GPUs that say of no other that they belong to it
+METAX: Final = "metax"
 
 
 class Mode(StrEnum):
@@ -74,6 +76,9 @@ class ContainerRequest(Value, frozen=True):
     memory: MiB | None = None
     percent: int | None = None
     cores: CorePercent = NO_CORES
+    share: str = ""  # its sharing class, see allocator.model.sharing; empty: it has none
+    # Of its kernels, where its vocabulary has a resource for that; else the pod's counts.
+    priority: Priority | None = None
 
     @property
     def of_init(self) -> bool:
@@ -147,18 +152,30 @@ class Vocabulary:
     memory: str | None
     percent: str | None = None
     cores: str | None = None
+    priority: str | None = None
     memory_factor: int = 1  # MiB per unit of memory; gpuMemoryFactor and --memory-unit override it
+    memory_in_bytes: bool = False  # an amount of memory with a suffix such as Gi is in bytes
+    default_cores: CorePercent = NO_CORES  # of a container that asks for none
     whole: bool = False  # a count asks for whole GPUs and goes with no other resource
+    # Who says nothing of memory and cores, or asks for 100 percent of the memory, gets a whole GPU.
+    exclusive: bool = False
+    # What a container gets that asks, but not by this resource.
+    default_count: int = 1
+    default_memory: int = 0  # in units of the memory resource; 0 is all memory
     mode: Mode | None = None  # fixed, where the ecosystem has only one
-    named_modes: tuple[Mode, ...] = (Mode.MIG, Mode.HAMI_CORE)  # that a pod may name
+    named_modes: tuple[Mode, ...] = (Mode.MIG, Mode.HAMI_CORE, Mode.MPS)  # that a pod may name
     family: str = NVIDIA  # of the GPUs that it asks for
     # Annotation keys.
-    mode_key: str | None = None
+    mode_key: str | None = None  # one mode; admission writes there what it chose
+    modes_key: str | None = None  # the modes that a pod accepts, separated by commas
+    numa_key: str | None = None  # whether all GPUs of a container must be on one NUMA node
     isolate_key: str | None = None  # opts into hami-core instead of the fixed mode
     use_models: str | None = None
     not_models: str | None = None
     use_uuids: str | None = None
     not_uuids: str | None = None
+    share_keys: ShareKeys | None = None  # where GPUs are shared by classes
+    topology_key: str | None = None  # true or false; links between GPUs always count
     prefixes: tuple[str, ...] = ()  # resources that are ours to interpret, and to refuse if unknown
     # What programs of the ecosystem read in their environment, where it has such variables.
     share_variables: ShareVariables | None = None
@@ -171,7 +188,7 @@ class Vocabulary:
     @property
     def resources(self) -> tuple[str, ...]:
         """Return the resource names that exist in this vocabulary."""
-        names = (self.count, self.memory, self.percent, self.cores)
+        names = (self.count, self.memory, self.percent, self.cores, self.priority)
         return tuple(name for name in names if name is not None)
 
     @property
@@ -212,6 +229,7 @@ class PodRequest(Value, frozen=True):
     mode_key: str | None = None  # the annotation that names the mode, if one does
     library_off: bool = False  # containers with whole GPUs run without the interception library
     family: str = NVIDIA  # of the GPUs that serve it
+    one_numa: bool = False  # all GPUs of a container are on one NUMA node
 
     def accepts_kind(self, kind: GpuModel) -> bool:
         """Say whether GPUs of this family and model may serve it, whatever their size."""
@@ -238,6 +256,7 @@ class PodRequest(Value, frozen=True):
             join(filters.uuids),
             join(filters.not_uuids),
             *(("library off",) if self.library_off else ()),
+            *(("one NUMA node",) if self.one_numa else ()),
         )
 
 

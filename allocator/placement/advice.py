@@ -1,6 +1,6 @@
 """Advice: what a pod lacks on the GPUs as they are, and the smallest change that helps."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -48,9 +48,10 @@ def shortage_advice(
 
     *later* says that waiting helps too. What is advised was tried: *fits* answered for it.
     """
-    names = vocabulary_of(request)
+    if request.one_numa:
+        nodes = [part for headrooms in nodes for part in _by_numa(headrooms)]
     met = (
-        (container_request, _obstacle(container_request, nodes, mig_options, names=names))
+        (container_request, _obstacle(request, container_request, nodes, mig_options=mig_options))
         for container_request in request.containers
     )
     blocked = {
@@ -86,14 +87,21 @@ def _crowded_finding(nodes: Sequence[Headrooms], remedy: str) -> Finding:
     )
 
 
+def _by_numa(headrooms: Headrooms) -> Iterable[Headrooms]:
+    parts: dict[int | None, list[Headroom]] = {}
+    for headroom in headrooms:
+        parts.setdefault(headroom.gpu.numa, []).append(headroom)
+    return map(tuple, parts.values())
+
+
 def _obstacle(
+    request: PodRequest,
     container_request: ContainerRequest,
     nodes: Sequence[Headrooms],
-    mig_options: MigOptions,
     *,
-    names: Vocabulary,
+    mig_options: MigOptions,
 ) -> Obstacle | None:
-    """Return why no node takes *container_request* alone; ``None`` if one does."""
+    """Return why no node, or NUMA node, takes *container_request* alone; ``None`` if one does."""
     takers = [
         sum(_takes(container_request, headroom, mig_options) for headroom in headrooms)
         for headrooms in nodes
@@ -104,11 +112,12 @@ def _obstacle(
     headrooms = tuple(chain.from_iterable(nodes))
     if most:
         able = f"{most} has" if most == 1 else f"{most} have"
-        what = f"asks for {container_request.count} GPUs on one node; only {able} room"
+        where = "NUMA node" if request.one_numa else "node"
+        what = f"asks for {container_request.count} GPUs on one {where}; only {able} room"
         return Reason.TOO_MANY, what
     soft = [headroom for headroom in headrooms if headroom.gpu.mode is not Mode.MIG]
     return (
-        _hami_core_obstacle(container_request, soft, names=names)
+        _hami_core_obstacle(container_request, soft, names=vocabulary_of(request))
         if soft
         else _mig_obstacle(container_request, headrooms, mig_options)
     )
@@ -128,6 +137,10 @@ def _hami_core_obstacle(
     """Describe what the closest GPU lacks."""
     closest = min(headrooms, key=lambda headroom: shortfall(container_request, headroom).rank)
     match shortfall(container_request, closest).reason:
+        case Reason.SHARE_CLASS:
+            theirs = ", ".join(closest.shares)
+            what = f"shares a GPU as {container_request.share}; the closest is shared as {theirs}"
+            return Reason.SHARE_CLASS, what
         case Reason.SHARES_SHORT:
             what = f"all {closest.gpu.slots} shares of the closest GPU are taken"
             return Reason.SHARES_SHORT, what

@@ -95,6 +95,8 @@ def _hami_core_answer(
 ) -> Answer:
     reason = shortfall(container_request, headroom).reason
     match reason:
+        case Reason.SHARE_CLASS:
+            return reason, f"shared by pods of class {', '.join(headroom.shares)}"
         case Reason.SHARES_SHORT:
             return reason, f"all {headroom.gpu.slots} shares taken"
         case Reason.CORES_SHORT if container_request.cores == WHOLE_GPU:

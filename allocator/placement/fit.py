@@ -10,6 +10,7 @@ from allocator.model.board import Profile
 from allocator.model.decision import Reason
 from allocator.model.gpu import Gpu, GpuKind
 from allocator.model.request import ContainerRequest, Mode, PodRequest, Stage
+from allocator.model.sharing import books_cores, may_join
 from allocator.model.units import NO_CORES, NO_MEMORY, WHOLE_GPU, CorePercent, MiB
 from allocator.model.value import Value
 
@@ -27,6 +28,7 @@ class Headroom(Value, frozen=True):
     taken: int  # bit mask of the MIG memory slots with a grant
     profiles: tuple[Profile, ...]  # of the instances with a grant
     positions: tuple[str, ...]  # Volcano's names of those placements, where it has one
+    shares: tuple[str, ...]  # the sharing classes of its tenants, each once, in order
 
     @property
     def likeness(self) -> tuple[object, ...]:
@@ -35,10 +37,12 @@ class Headroom(Value, frozen=True):
         kind = (gpu.model, gpu.board, gpu.mode, gpu.memory, gpu.slots, gpu.instances)
         names = tuple(sorted(profile.name for profile in self.profiles))
         known = gpu.deviceshare, tuple(sorted(self.positions))
-        return (*kind, self.memory, self.cores, self.tenants, self.taken, names, known)
+        free = self.memory, self.cores, self.tenants, self.taken
+        return (*kind, *free, names, known, self.shares)
 
 
 _NOTHING: Final = (0, 0, 0)
+_NO_SHARES: Final[tuple[str, ...]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +53,16 @@ class Shortfall:
     # At least 1 where the container or a tenant of the GPU asks for a whole GPU.
     cores: CorePercent = NO_CORES
     shares: int = 0  # containers over the most that may share the GPU
+    share_class: bool = False  # its tenants are of a sharing class that the container may not join
 
     def __bool__(self) -> bool:
-        return bool(self.shares or self.memory or self.cores)
+        return bool(self.shares or self.memory or self.cores or self.share_class)
 
     @property
     def reason(self) -> Reason | None:
         """Return the first obstacle."""
+        if self.share_class:
+            return Reason.SHARE_CLASS
         if self.shares:
             return Reason.SHARES_SHORT
         if self.memory:
@@ -66,7 +73,7 @@ class Shortfall:
     def rank(self) -> tuple[int, ...]:
         """Lower is closer: fewer obstacles, then smaller ones."""
         sizes = (self.shares, self.memory, self.cores)
-        return sum(map(bool, sizes)), *sizes
+        return self.share_class + sum(map(bool, sizes)), int(self.share_class), *sizes
 
 
 def shortfall(container_request: ContainerRequest, headroom: Headroom) -> Shortfall:
@@ -76,19 +83,35 @@ def shortfall(container_request: ContainerRequest, headroom: Headroom) -> Shortf
     the rule of Volcano's deviceshare.
     """
     memory, cores, shares = _missing_amounts(container_request, headroom)
-    return Shortfall(memory=MiB(memory), cores=CorePercent(cores), shares=shares)
+    return Shortfall(
+        memory=MiB(memory),
+        cores=CorePercent(cores),
+        shares=shares,
+        share_class=not _joins(container_request.share, headroom),
+    )
 
 
 def takes(container_request: ContainerRequest, headroom: Headroom) -> bool:
     """Say whether *headroom*, on a GPU shared in software, lacks nothing for a container."""
-    return _missing_amounts(container_request, headroom) == _NOTHING
+    return _missing_amounts(container_request, headroom) == _NOTHING and (
+        not headroom.shares or _joins(container_request.share, headroom)
+    )
+
+
+def _joins(share: str, headroom: Headroom) -> bool:
+    for theirs in headroom.shares:  # noqa: SIM110 -- compiled, a loop costs less than a generator
+        if not may_join(share, theirs):
+            return False
+    return True
 
 
 def _missing_amounts(
     container_request: ContainerRequest, headroom: Headroom
 ) -> tuple[int, int, int]:
     cores = max(0, headroom.cores + container_request.cores - WHOLE_GPU)
-    if (container_request.cores >= WHOLE_GPU and headroom.tenants) or headroom.cores >= WHOLE_GPU:
+    if container_request.share and not books_cores(container_request.share):
+        cores = 0
+    elif (container_request.cores >= WHOLE_GPU and headroom.tenants) or headroom.cores >= WHOLE_GPU:
         cores = max(1, cores)
     memory = max(0, container_request.memory_on(headroom.gpu.memory) - headroom.memory)
     return memory, cores, max(0, headroom.tenants + 1 - headroom.gpu.slots)
@@ -199,6 +222,7 @@ def _headroom(gpu: Gpu) -> Headroom:
         taken=gpu.taken_slots,
         profiles=tuple(g.placed.profile for g in gpu.grants if g.placed is not None),
         positions=tuple(g.position for g in gpu.grants if g.position is not None),
+        shares=tuple(sorted({g.share for g in gpu.grants if g.share})) or _NO_SHARES,
     )
 
 
@@ -213,4 +237,9 @@ def with_grant(headroom: Headroom, grant: Grant) -> Headroom:
         taken=headroom.taken if placed is None else headroom.taken | placed.mask,
         profiles=headroom.profiles if placed is None else (*headroom.profiles, placed.profile),
         positions=headroom.positions if position is None else (*headroom.positions, position),
+        shares=_with_share(headroom.shares, grant.share),
     )
+
+
+def _with_share(shares: tuple[str, ...], share: str) -> tuple[str, ...]:
+    return tuple(sorted((*shares, share))) if share and share not in shares else shares

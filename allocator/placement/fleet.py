@@ -35,6 +35,8 @@ def offers_of(shapes: Iterable[Shape]) -> Mapping[GpuKind, int]:
             if count > most.get(kind, 0):
                 most[kind] = count
     ordered = sorted(most.items(), key=lambda item: item[0][:3])
+    if len({kind[:3] for kind in most}) < len(most):  # rare: boards differ under one name
+        ordered.sort(key=lambda item: (*item[0][:3], repr(item[0][3])))
     return MappingProxyType({_offer(kind): count for kind, count in ordered})
 
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from allocator.model.allocation import Grant, Option
 from allocator.model.request import ContainerRequest, FillPolicy, Mode
+from allocator.model.sharing import crowding
 from allocator.placement.fit import takes
 from allocator.placement.packing import Headrooms
 from allocator.placement.topology import prefer_close
@@ -25,7 +26,8 @@ def options(
     """Return one option per GPU that takes *container_request*.
 
     By binpack the GPU left with the smallest share comes first, by spread the one with the
-    largest. Those that are closest together come before both where several are asked for.
+    largest. Before that, GPUs come first on which the container crowds nobody of another class.
+    Those that are closest together come before all where several are asked for.
     """
     ranked = sorted(_options(container_request, headrooms, mode, sign=SIGNS[packing]), key=_rank)
     return prefer_close(ranked, headrooms, count=container_request.count)
@@ -46,8 +48,18 @@ def _options(
             gpu = headroom.gpu
             memory = container_request.memory_on(gpu.memory)
             left = (headroom.memory - memory) * WHOLE // gpu.memory
-            grant = Grant(gpu=gpu.uuid, mode=mode, memory=memory, cores=container_request.cores)
-            yield Option(position=position, grant=grant, rank=(sign * left,))
+            grant = Grant(
+                gpu=gpu.uuid,
+                mode=mode,
+                memory=memory,
+                cores=container_request.cores,
+                share=container_request.share,
+            )
+            rank: tuple[int, ...] = (sign * left,)
+            if container_request.share:
+                crowd = crowding(container_request.share, [g.share for g in gpu.grants])
+                rank = (crowd, *rank)
+            yield Option(position=position, grant=grant, rank=rank)
 
 
 def _rank(option: Option) -> tuple[int, ...]:

@@ -8,7 +8,8 @@ import msgspec
 from allocator.catalog.boards import bare_name
 from allocator.catalog.keys import MIN_ISOLATION_KEY
 from allocator.config.namespace_policy import ANY_MODE, NamespacePolicy, isolation_finding
-from allocator.config.settings import FleetScope, NodeAgent, Prefer, Settings, expected_kinds
+from allocator.config.node_templates import expected_kinds
+from allocator.config.settings import FleetScope, Prefer, Settings
 from allocator.families.registry import family_of, modes_of, usual_mode
 from allocator.mig.nominal_sizes import missed_profile
 from allocator.mig.profiles import smallest_sufficient
@@ -81,7 +82,7 @@ def _chosen_mode(
     request: PodRequest, snapshot: Snapshot, *, settings: Settings, earlier: ModeChoice | None
 ) -> ModeOutcome:
     offers = expected_kinds(snapshot.offers, settings.node_templates)
-    if settings.node_agent is NodeAgent.UPSTREAM:
+    if settings.node_agent.is_other:
         translated = translated_percent(request, offers)
         if isinstance(translated, Finding):
             return ModeOutcome(request, Findings(translated))

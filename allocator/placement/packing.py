@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 
 from allocator.model.allocation import Option
 from allocator.model.request import ContainerRequest
@@ -18,11 +19,13 @@ def packings(
     *,
     options: Options,
     budget: Iterator[int],
+    one_numa: bool = False,
 ) -> Iterator[tuple[Chosen, ...]]:
     """Yield ways to serve all *container_requests* together, in their order.
 
     The best options of the first come first, and ways that differ only in which of several
-    equal GPUs they use come once. Ends early when *budget*, which counts attempts, runs out.
+    equal GPUs they use come once. Ends early when *budget*, which counts attempts, runs out. With
+    *one_numa* the GPUs of each container are on one NUMA node.
     """
     if not container_requests:
         yield ()
@@ -30,21 +33,34 @@ def packings(
     first, *rest = container_requests
     before: list[Chosen] = []  # most often the first choice will do, whatever it is like
     tried: set[object] = set()
-    for chosen in _combinations(options(first, headrooms), first.count):
+    found = options(first, headrooms)
+    parts = numa_parts(found, headrooms) if one_numa and first.count > 1 else (found,)
+    for chosen in chain.from_iterable(_combinations(part, first.count) for part in parts):
         if next(budget, None) is None:
             return
         if before or tried:
-            tried.update(_shape(earlier, headrooms) for earlier in before)
+            tried.update(_shape(earlier, headrooms, one_numa) for earlier in before)
             before.clear()
-            if _shape(chosen, headrooms) in tried:
+            if _shape(chosen, headrooms, one_numa) in tried:
                 continue
         before.append(chosen)
         if not rest:
             yield (chosen,)
             continue
         left = occupy(headrooms, chosen)
-        for others in packings(rest, left, options=options, budget=budget):
+        for others in packings(rest, left, options=options, budget=budget, one_numa=one_numa):
             yield (chosen, *others)
+
+
+def numa_parts(options: Iterable[Option], headrooms: Headrooms) -> Iterable[Sequence[Option]]:
+    """Return *options* by the NUMA nodes of their GPUs, the node of the best option first.
+
+    GPUs of which the node is not known count as on one.
+    """
+    parts: dict[int | None, list[Option]] = {}
+    for option in options:
+        parts.setdefault(headrooms[option.position].gpu.numa, []).append(option)
+    return parts.values()
 
 
 def occupy(headrooms: Headrooms, options: Iterable[Option]) -> Headrooms:
@@ -73,11 +89,16 @@ def _combinations(options: Sequence[Option], count: int) -> Iterator[Chosen]:
             yield (option, *tail)
 
 
-def _shape(chosen: Chosen, headrooms: Headrooms) -> object:
+def _shape(chosen: Chosen, headrooms: Headrooms, one_numa: bool) -> object:  # noqa: FBT001 -- private
     """Return what is equal of choices that differ only in which of several equal GPUs they use."""
-    return frozenset(Counter(_likeness(option, headrooms) for option in chosen).items())
+    return frozenset(Counter(_likeness(option, headrooms, one_numa) for option in chosen).items())
 
 
-def _likeness(option: Option, headrooms: Headrooms) -> tuple[object, ...]:
-    grant = option.grant
-    return headrooms[option.position].likeness, grant.placed, grant.memory, grant.cores
+def _likeness(
+    option: Option,
+    headrooms: Headrooms,
+    one_numa: bool,  # noqa: FBT001 -- private
+) -> tuple[object, ...]:
+    grant, headroom = option.grant, headrooms[option.position]
+    numa = headroom.gpu.numa if one_numa else None
+    return headroom.likeness, numa, grant.placed, grant.memory, grant.cores

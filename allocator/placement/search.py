@@ -31,22 +31,21 @@ def arrangement(
     it and is over when the apps start, so it may have what they will get: their demand and
     its do not add up.
     """
-    container_requests, budget = request.containers, iter(range(effort))
+    container_requests = request.containers
+    pack = partial(packings, budget=iter(range(effort)), one_numa=request.one_numa)
     sidecars = _hardest_first(_in(Stage.SIDECAR, container_requests), headrooms, options)
     apps = _hardest_first(_in(Stage.APP, container_requests), headrooms, options)
-    for with_sidecars in packings(sidecars, headrooms, options=options, budget=budget):
+    for with_sidecars in pack(sidecars, headrooms, options=options):
         held = dict(zip(sidecars, with_sidecars, strict=True))
         left = occupy(headrooms, chain(*with_sidecars))
-        main = next(packings(apps, left, options=options, budget=budget), None)
+        main = next(pack(apps, left, options=options), None)
         if main is None:
             continue
         own = partial(_prefer_own, options=every, own=tuple(chain(*main)))
         for container_request in _in(Stage.INIT, container_requests):
             started = (held[s] for s in sidecars if s.index < container_request.index)
             before = occupy(headrooms, chain.from_iterable(started))
-            init_options = next(
-                packings((container_request,), before, options=own, budget=budget), None
-            )
+            init_options = next(pack((container_request,), before, options=own), None)
             if init_options is None:
                 break
             held[container_request] = init_options[0]
@@ -153,7 +152,9 @@ def places(nodes: Iterable[Node], request: PodRequest, mode: Mode) -> tuple[Node
         headrooms = tuple(headroom(gpu) for gpu in gpus if exclusion(gpu, request, (mode,)) is None)
         if headrooms:
             node_headrooms.append(NodeHeadrooms(node=node.name, headrooms=headrooms))
-    return tuple(node_headrooms) if len(node_headrooms) <= 1 else _unique_places(node_headrooms)
+    if len(node_headrooms) <= 1 or request.one_numa:  # equal nodes differ in their NUMA nodes
+        return tuple(node_headrooms)
+    return _unique_places(node_headrooms)
 
 
 def _unique_places(node_headrooms: Iterable[NodeHeadrooms]) -> tuple[NodeHeadrooms, ...]:

@@ -65,7 +65,8 @@ def prefer_close(options: list[Option], headrooms: Headrooms, *, count: int) -> 
         firsts.setdefault(option.position, option)
     if len(known.distances) <= 1 or len(firsts) <= count:
         return options
-    chosen = _closest_gpus(known, list(firsts.values()), count)
+    idle = frozenset(at for at, headroom in enumerate(headrooms) if not headroom.tenants)
+    chosen = _closest_gpus(known, list(firsts.values()), count, idle=idle)
 
     def distance(option: Option) -> int:
         if option.position in chosen:
@@ -96,17 +97,39 @@ def _loosest_first(options: list[Option], headrooms: Headrooms) -> list[Option]:
     return sorted(options, key=lambda option: (option.rank, losses[option.position]))
 
 
-def _closest_gpus(known: LinkDistances, options: Sequence[Option], count: int) -> frozenset[int]:
-    """Return the positions of the closest *count* GPUs; *options* are one of each, best first."""
+def _closest_gpus(
+    known: LinkDistances, options: Sequence[Option], count: int, *, idle: frozenset[int]
+) -> frozenset[int]:
+    """Return the positions of the closest *count* GPUs; *options* are one of each, best first.
+
+    Of sets whose options are equally good, the one that breaks least links to *idle* GPUs is taken.
+    """
     groups: list[list[Option]] = [[] for _ in known.distances]
     for option in options:
         groups[known.kinds[option.position]].append(option)
-    sets = (
+    sets = [
         sorted(chain(*(group[:n] for group, n in zip(groups, mix, strict=True))), key=_rank)
         for mix in mixes(known.distances, tuple(map(len, groups)), count)
+    ]
+
+    def worst(found: Sequence[Option]) -> tuple[list[tuple[int, ...]], int, list[int]]:
+        positions = [option.position for option in found]
+        broken = _broken_links(known, positions, idle) if len(sets) > 1 else 0
+        return [option.rank for option in found], broken, positions
+
+    return frozenset(option.position for option in min(sets, key=worst))
+
+
+def _broken_links(known: LinkDistances, taken: Sequence[int], idle: frozenset[int]) -> int:
+    """Return what the links between *taken* and the other *idle* GPUs are worth together."""
+    left = idle.difference(taken)
+    return sum(
+        _LOSSES[distance]
+        for a in taken
+        if a in idle
+        for b in left
+        if (distance := known.distances[known.kinds[a]][known.kinds[b]]) < _UNLINKED
     )
-    best = min(sets, key=lambda found: ([o.rank for o in found], [o.position for o in found]))
-    return frozenset(option.position for option in best)
 
 
 def _rank(option: Option) -> tuple[tuple[int, ...], int]:

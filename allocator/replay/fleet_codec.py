@@ -11,7 +11,8 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from allocator.catalog.vocabularies import LARGEST_FACTOR, VOCABULARIES, Vocabulary
+from allocator.catalog.injection import MOST_DEVICES
+from allocator.catalog.vocabularies import CATALOGUE, LARGEST_FACTOR, VOCABULARIES, Vocabulary
 from allocator.config.document import Notes
 from allocator.ledger.decode_parts import FieldPlace, board_excess, read_board
 from allocator.ledger.schema import PRINTABLE, board_wire
@@ -27,7 +28,18 @@ _Text = Annotated[str, msgspec.Meta(max_length=253, pattern=PRINTABLE)]
 _Resource = Annotated[str, msgspec.Meta(min_length=1, max_length=317, pattern=PRINTABLE)]
 _Amount = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 # What a cluster configures of a vocabulary (allocator.catalog.vocabularies.configure_vocabulary).
-_CONFIGURED: Final = ("count", "memory", "percent", "cores", "memory_factor", "slot")
+_CONFIGURED: Final = (
+    "count",
+    "memory",
+    "percent",
+    "cores",
+    "priority",
+    "memory_factor",
+    "default_count",
+    "default_memory",
+    "default_cores",
+    "slot",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +72,11 @@ class _RecordedVocabulary(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     memory: _Resource | None = None
     percent: _Resource | None = None
     cores: _Resource | None = None
+    priority: _Resource | None = None
     memory_factor: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_FACTOR)] | None = None
+    default_count: Annotated[int, msgspec.Meta(ge=1, le=MOST_DEVICES)] | None = None
+    default_memory: _Amount | None = None
+    default_cores: Annotated[int, msgspec.Meta(ge=0, le=100)] | None = None
     slot: _Resource | None = None
 
 
@@ -139,7 +155,7 @@ def _boards(items: Sequence[object]) -> list[Board]:
 
 def encode_vocabularies(vocabularies: Sequence[Vocabulary]) -> list[dict[str, Any]]:
     """Return *vocabularies* by their names, with what differs from the catalogue."""
-    built_in = {vocabulary.name: vocabulary for vocabulary in VOCABULARIES}
+    built_in = {vocabulary.name: vocabulary for vocabulary in CATALOGUE}
     return [_differences(v, built_in[v.name]) for v in vocabularies]
 
 
@@ -158,9 +174,9 @@ def decode_vocabularies(items: Sequence[object]) -> tuple[Vocabulary, ...]:
 
 
 def _vocabulary(wire: _RecordedVocabulary) -> Vocabulary:
-    built_in = next((v for v in VOCABULARIES if v.name == wire.name), None)
+    built_in = next((v for v in CATALOGUE if v.name == wire.name), None)
     if built_in is None:
-        accepted = ", ".join(v.name for v in VOCABULARIES)
+        accepted = ", ".join(v.name for v in CATALOGUE)
         raise ReplayContentError(
             f"vocabulary {wire.name[:64]!r} is not known; accepted: {accepted}"
         )

@@ -181,6 +181,15 @@ def taken_positions(node: Node) -> tuple[str, ...]:
     return names if any(names) else ()
 
 
+def taken_shares(node: Node) -> tuple[str, ...]:
+    """Return the sharing classes of :func:`taken_rows`, in the same order.
+
+    A grant without one has the empty name; nothing is returned where none has one.
+    """
+    names = tuple(grant.share for gpu in node.gpus for grant in gpu.grants)
+    return names if any(names) else ()
+
+
 def live_rows(node: Node) -> tuple[LiveRow, ...]:
     """Return the MIG instances on *node*: position of the GPU, start, number of the profile."""
     return tuple(
@@ -196,19 +205,22 @@ def with_rows(
     live: Sequence[LiveRow] = (),
     *,
     positions: Sequence[str] = (),
+    shares: Sequence[str] = (),
 ) -> Node:
     """Return *node* with what *taken* grants on its GPUs, and the instances of *live*.
 
-    *positions* are as :func:`taken_positions` returns them. Raises :class:`ReplayContentError` for
-    a row that the node has no GPU or no place for.
+    *positions* are as :func:`taken_positions` returns them, *shares* as :func:`taken_shares`.
+    Raises :class:`ReplayContentError` for a row that the node has no GPU or no place for.
     """
-    if positions and len(positions) != len(taken):
-        raise ReplayContentError(
-            f"{len(positions)} positions for {len(taken)} grants; accepted: one each, or none"
-        )
+    for kind, names in (("positions", positions), ("shares", shares)):
+        if names and len(names) != len(taken):
+            raise ReplayContentError(
+                f"{len(names)} {kind} for {len(taken)} grants; accepted: one each, or none"
+            )
     grants: dict[int, list[Grant]] = {}
-    for (number, memory, cores, start, profile), name in zip(
-        taken, positions or ("",) * len(taken), strict=True
+    unnamed = ("",) * len(taken)
+    for (number, memory, cores, start, profile), name, share in zip(
+        taken, positions or unnamed, shares or unnamed, strict=True
     ):
         gpu = _gpu_at(node, number)
         if not 0 <= memory < 2**31 or not 0 <= cores <= WHOLE_GPU:
@@ -223,6 +235,7 @@ def with_rows(
             cores=CorePercent(cores),
             placed=_placement(gpu, start, profile),
             position=name or None,
+            share=share,
         )
         grants.setdefault(number, []).append(grant)
     instances: dict[int, list[Placement]] = {}

@@ -1,8 +1,8 @@
 """The request of a pod as records keep it, so that it can be decided again.
 
 Fields at their default are absent. A container is a list whose last fields may be absent too:
-``[name, index, stage, count, MiB, percent, cores]``. The names and units of the cluster are not
-part of it; they are in the content that the decision rests on
+``[name, index, stage, count, MiB, percent, cores, priority]``. The names and units of the cluster
+are not part of it; they are in the content that the decision rests on
 (:mod:`allocator.replay.fleet_codec`).
 """
 
@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
+from allocator.catalog.vocabularies import CATALOGUE, VOCABULARIES, Vocabulary
 from allocator.config.namespace_policy import NamespacePolicy
 from allocator.config.settings import Prefer
 from allocator.model.decision import ModeChoice, ModeSource
@@ -48,6 +48,7 @@ class _RecordedContainer(msgspec.Struct, frozen=True, array_like=True):
     memory: _Amount | None = None
     percent: _Percent | None = None
     cores: _Percent = 0
+    priority: Priority | None = None
 
 
 class _RecordedFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -66,6 +67,8 @@ class _RecordedFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     priority: Priority = Priority.LOW  # as hami-core numbers it
     mode_key: _Text | None = None
     library_off: bool = False
+    share: _Text = ""  # of all containers
+    one_numa: bool = False
     prefer: Prefer | None = None
     min_isolation: _Text | None = None
     earlier: tuple[Mode, ModeSource, _Text] | None = None
@@ -88,7 +91,7 @@ def decode_request(
         )
     request = PodRequest(
         vocabulary=wire.vocabulary,
-        containers=tuple(map(_container_request, wire.containers)),
+        containers=tuple(_container_request(one, wire.share) for one in wire.containers),
         mode=wire.mode,
         profile=wire.profile,
         filters=Filters(
@@ -99,10 +102,11 @@ def decode_request(
         ),
         fill_policies=FillPolicies(node=wire.node_policy, gpu=wire.gpu_policy),
         priority=wire.priority,
-        configured=None if vocabulary in VOCABULARIES else vocabulary,
+        configured=None if vocabulary in CATALOGUE else vocabulary,
         mode_key=wire.mode_key,
         library_off=wire.library_off,
         family=vocabulary.family,
+        one_numa=wire.one_numa,
     )
     return RecordedRequest(
         request=request,
@@ -112,7 +116,7 @@ def decode_request(
     )
 
 
-def _container_request(wire: _RecordedContainer) -> ContainerRequest:
+def _container_request(wire: _RecordedContainer, share: str) -> ContainerRequest:
     if wire.memory is not None and wire.percent is not None:
         raise ReplayContentError(
             f"container {wire.name[:64]!r} has MiB and a percentage; accepted: one of them"
@@ -125,4 +129,6 @@ def _container_request(wire: _RecordedContainer) -> ContainerRequest:
         memory=None if wire.memory is None else MiB(wire.memory),
         percent=wire.percent,
         cores=CorePercent(wire.cores) if wire.cores else NO_CORES,
+        share=share,
+        priority=wire.priority,
     )

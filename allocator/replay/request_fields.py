@@ -39,6 +39,8 @@ def encode_request(recorded: RecordedRequest) -> dict[str, Any]:
         "containers": [_container_fields(container) for container in request.containers],
     }
     fields |= _request_options(request)
+    if share := request.containers[0].share:
+        fields["share"] = share
     fields |= _circumstances(recorded)
     return fields
 
@@ -60,6 +62,9 @@ def _texts(recorded: RecordedRequest) -> list[str]:
 
 def _container_fields(container: ContainerRequest) -> list[Any]:
     fields: list[Any] = [container.name, container.index, str(container.stage), container.count]
+    if container.priority is not None:
+        amounts = [container.memory, container.percent, container.cores]
+        return [*fields, *amounts, int(container.priority)]
     if container.cores:
         return [*fields, container.memory, container.percent, container.cores]
     if container.percent is not None:
@@ -84,9 +89,8 @@ def _request_options(request: PodRequest) -> dict[str, Any]:
                 fields[name] = list(items)
     if request.priority is not Priority.LOW:
         fields["priority"] = int(request.priority)
-    if request.library_off:
-        fields["library_off"] = True
-    return fields
+    switches = (("library_off", request.library_off), ("one_numa", request.one_numa))
+    return fields | {name: True for name, on in switches if on}
 
 
 def _fill_options(fill: FillPolicies) -> dict[str, Any]:

@@ -28,6 +28,11 @@ _SOURCES: Final = {
     ModeSource.ONLY: "the only one that can serve it",
     ModeSource.BEST: "which may change when the pod is bound",
 }
+ADMITTED_SOURCES: Final = {  # of a pod whose mode was decided
+    ModeSource.NAMED: "named by the pod",
+    ModeSource.ONLY: "the only one that could serve it",
+    ModeSource.BEST: "the best of those that can serve it",
+}
 
 
 def request_text(request: PodRequest) -> str:
@@ -64,6 +69,8 @@ def _wishes(request: PodRequest) -> Iterator[str]:
     ):
         if items:
             yield f"{word} {' or '.join(map(escaped, items))}"
+    if request.one_numa:
+        yield "the GPUs of a container on one NUMA node"
 
 
 def mode_lines(choice: ModeChoice) -> Iterator[Line]:

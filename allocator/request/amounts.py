@@ -45,13 +45,33 @@ def _parse_unusual(resource: ResourceName, text: str | int) -> int | PartialFind
     meant = _units(resource, value) if bytes_meant else value
     if quantity.fraction:
         return _malformed_finding(resource, f"{quote(text)} is not a whole number", meant)
+    memory = bytes_in_mib(resource, text)
+    if memory is not None and memory // resource.vocabulary.memory_factor <= resource.most:
+        return max(1, memory // resource.vocabulary.memory_factor)
     if quantity.unit and resource.role is ResourceRole.MEMORY:
         return _malformed_finding(
             resource,
-            f"{quote(text)} would mean {escaped(int(value))} {resource.vocabulary.unit}",
+            f"{quote(text)} would mean {_misread(resource, value)}",
             meant,
         )
     return int(value) if value <= resource.most else _out_of_range(resource, int(value))
+
+
+def bytes_in_mib(resource: ResourceName, text: str | int) -> int | None:
+    """Return the MiB that *text* means in bytes, rounded down; ``None`` where it means none.
+
+    Only some vocabularies read ``4Gi`` so. The API server writes 2000000 as ``2M``, so a suffix
+    that may be its own is no unit. Less than one MiB is none: HAMi takes it for all memory.
+    """
+    if resource.role is not ResourceRole.MEMORY or not resource.vocabulary.memory_in_bytes:
+        return None
+    quantity = parse(text)
+    if quantity is None or not quantity.unit or quantity.fraction or quantity.negative:
+        return None
+    decimal = not quantity.suffix.endswith("i")
+    if decimal and quantity.value <= resource.most:
+        return None
+    return int(quantity.value / _BYTES) or None
 
 
 def _out_of_range(resource: ResourceName, value: int) -> PartialFinding:
@@ -64,6 +84,9 @@ def _out_of_range(resource: ResourceName, value: int) -> PartialFinding:
         case ResourceRole.CORES:
             what = f"{number} is more than one whole GPU"
             reason = Reason.CORES_SHORT
+        case ResourceRole.PRIORITY:
+            what = f"{number} is neither 0, which is high, nor 1"
+            reason = Reason.MALFORMED
         case ResourceRole.PERCENT:
             what = f"{number} is outside 1 to {resource.most}"
             reason = Reason.MALFORMED
@@ -73,6 +96,13 @@ def _out_of_range(resource: ResourceName, value: int) -> PartialFinding:
         case _:
             assert_never(resource.role)
     return PartialFinding(reason=reason, what=what, remedy=f"ask for at most {resource.most}")
+
+
+def _misread(resource: ResourceName, value: Fraction) -> str:
+    """Return what a number with a suffix would mean if it were taken at its word."""
+    if resource.vocabulary.memory_in_bytes and value > resource.most:
+        return f"{escaped(int(value))} bytes, which is out of range"
+    return f"{escaped(int(value))} {resource.vocabulary.unit}"
 
 
 def _malformed_finding(resource: ResourceName, text: str, meant: Fraction | None) -> PartialFinding:
@@ -85,6 +115,8 @@ def _malformed_finding(resource: ResourceName, text: str, meant: Fraction | None
             remedy = "give a whole number, e.g. 1"
         case ResourceRole.MEMORY:
             remedy = f"give {resource.vocabulary.unit}, e.g. {_example(resource, meant)}"
+        case ResourceRole.PRIORITY:
+            remedy = "give 0 for high or 1 for low"
         case ResourceRole.PERCENT | ResourceRole.CORES:
             remedy = "give a whole number from 1 to 100, e.g. 50"
         case _:

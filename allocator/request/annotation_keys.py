@@ -33,9 +33,15 @@ def read_keys(vocabulary: Vocabulary) -> frozenset[str]:
         vocabulary.not_models,
         vocabulary.use_uuids,
         vocabulary.not_uuids,
+        vocabulary.topology_key,
+        vocabulary.modes_key,
+        vocabulary.numa_key,
     )
+    keys = vocabulary.share_keys
+    shares = () if keys is None else (keys.policy, keys.app_class)
     own = USER_KEYS - {MODE_KEY, ISOLATE_KEY}
-    return own | _OTHERS | {key for key in (*filters, *mode_keys(vocabulary)) if key is not None}
+    every = (*filters, *shares, *mode_keys(vocabulary))
+    return own | _OTHERS | {key for key in every if key is not None}
 
 
 @lru_cache(maxsize=16)

@@ -4,12 +4,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
+import msgspec
+
 from allocator.catalog.vocabularies import VOLCANO, Vocabulary
 from allocator.model.decision import Finding, Reason
-from allocator.model.request import ContainerRequest, Stage
-from allocator.model.units import NO_CORES, WHOLE_GPU, CorePercent, MiB
+from allocator.model.request import ContainerRequest, Priority, Stage
+from allocator.model.units import WHOLE_GPU, CorePercent, MiB
 from allocator.model.untrusted import escaped, quote
-from allocator.request.amounts import PartialFinding, amount
+from allocator.request.amounts import PartialFinding, amount, bytes_in_mib
 from allocator.request.quantity import parse
 from allocator.request.resource_names import (
     Amounts,
@@ -20,7 +22,7 @@ from allocator.request.resource_names import (
 )
 
 MOST_FINDINGS: Final = 16  # more would not help, and a pod may name thousands of resources
-_COUNT, _MEMORY, _PERCENT, _CORES = ResourceRole
+_COUNT, _MEMORY, _PERCENT, _CORES, _PRIORITY = ResourceRole
 _KEEP_ONE: Final = "keep one"
 _ZERO: Final = frozenset({0, "0"})
 
@@ -122,16 +124,27 @@ def container_request(
         flaws += _clashes(numbers, container.known_names)
     if flaws:
         return [container.finding(name, flaw) for name, flaw in flaws]
-    if not any(numbers.values()):
+    if not _asks(numbers):
         return []
     vocabulary = container.known_names[0].vocabulary
-    return build_request(
+    built = build_request(
         container.container,
         vocabulary,
         numbers,
         position=container.position,
         of_init=container.of_init,
     )
+    memory = _memory_in_bytes(container)
+    return built if memory is None else msgspec.structs.replace(built, memory=memory)
+
+
+def _memory_in_bytes(container: AskingContainer) -> MiB | None:
+    """Return the memory that a container asks for in bytes, ``None`` where it asks in units."""
+    amounts = (
+        bytes_in_mib(resource, container.amounts[resource.name])
+        for resource in container.known_names
+    )
+    return next((MiB(found) for found in amounts if found is not None), None)
 
 
 def conflicting_names(first: str, second: str) -> PartialFinding:
@@ -195,18 +208,36 @@ def build_request(
     of_init: bool,
 ) -> ContainerRequest:
     """Return what *container* asks for; *numbers* must not contradict each other."""
-    count = numbers.get(_COUNT, 0)
-    memory = numbers.get(_MEMORY, 0) * vocabulary.memory_factor
-    whole = vocabulary.whole and count > 0
+    count, percent = numbers.get(_COUNT, 0), numbers.get(_PERCENT) or None
+    units = numbers.get(_MEMORY, 0) or (0 if percent else vocabulary.default_memory)
+    whole = (vocabulary.whole and count > 0) or _is_exclusive(vocabulary, numbers)
+    priority = numbers.get(_PRIORITY)
     return ContainerRequest(
         name=container.name,
         index=position,
         stage=_stage(container) if of_init else Stage.APP,
-        count=count or 1,
-        memory=MiB(memory) if memory else None,
-        percent=numbers.get(_PERCENT) or None,
-        cores=WHOLE_GPU if whole else CorePercent(numbers.get(_CORES, NO_CORES)),
+        count=count or vocabulary.default_count,
+        memory=MiB(units * vocabulary.memory_factor) if units else None,
+        percent=percent,
+        cores=WHOLE_GPU if whole else CorePercent(numbers.get(_CORES, vocabulary.default_cores)),
+        priority=None if priority is None else Priority(priority),
     )
+
+
+def _is_exclusive(vocabulary: Vocabulary, numbers: Mapping[ResourceRole, int]) -> bool:
+    """Say whether a container gets whole GPUs because it says nothing of cores, nor of less memory.
+
+    An amount of 0 says something. So does the memory that the cluster gives who names none.
+    """
+    if not vocabulary.exclusive or _CORES in numbers or _MEMORY in numbers:
+        return False
+    percent = numbers.get(_PERCENT)
+    return percent == int(WHOLE_GPU) or (percent is None and not vocabulary.default_memory)
+
+
+def _asks(numbers: Mapping[ResourceRole, int]) -> bool:
+    """Say whether amounts ask for a GPU; a priority alone does not."""
+    return any(number for role, number in numbers.items() if role is not _PRIORITY)
 
 
 def _stage(container: ContainerSpec) -> Stage:
@@ -271,13 +302,13 @@ def _duplicate_requests(
     container: AskingContainer, numbers: Mapping[ResourceRole, int], names: ResourceNames
 ) -> Iterator[tuple[str, PartialFinding]]:
     """Yield names that ask for GPUs a second time, outside the vocabulary of the container."""
-    slot, first, asks = names.slot, container.known_names[0], any(numbers.values())
+    slot, first, asks = names.slot, container.known_names[0], _asks(numbers)
     if (
         slot is not None
         and slot.name in container.amounts
         and slot.vocabulary is not first.vocabulary
     ):
-        expected = (numbers.get(_COUNT) or 1) if asks else 0
+        expected = (numbers.get(_COUNT) or first.vocabulary.default_count) if asks else 0
         if amount(slot, container.amounts[slot.name]) != expected:
             yield slot.name, conflicting_names(first.name, slot.name)
     if asks:
@@ -299,7 +330,11 @@ def _clashes(
 ) -> Iterator[tuple[str, PartialFinding]]:
     """Yield amounts that contradict each other."""
     count, memory, percent = numbers.get(_COUNT), numbers.get(_MEMORY), numbers.get(_PERCENT)
-    part = next((w for w in known_names if numbers[w.role] and w.role is not _COUNT), None)
+    if _PRIORITY in numbers and len(numbers) == 1:
+        yield _priority_alone(known_names)
+    part = next(
+        (w for w in known_names if numbers[w.role] and w.role not in {_COUNT, _PRIORITY}), None
+    )
     if part is not None and count == 0:
         yield _none_and_part(_resource_of(known_names, _COUNT), part, numbers)
     if part is not None and count and part.vocabulary.whole:
@@ -316,6 +351,16 @@ def _clashes(
             remedy=f"ask for at least 1, or remove {resource.name}",
         )
         yield resource.name, flaw
+
+
+def _priority_alone(known_names: Sequence[ResourceName]) -> tuple[str, PartialFinding]:
+    resource = _resource_of(known_names, _PRIORITY)
+    flaw = PartialFinding(
+        reason=Reason.MALFORMED,
+        what=f"{resource.suffix} is of no use without a GPU",
+        remedy=f"ask for {resource.vocabulary.count} too, or remove {resource.name}",
+    )
+    return resource.name, flaw
 
 
 def _resource_of(known_names: Sequence[ResourceName], role: ResourceRole) -> ResourceName:

@@ -15,7 +15,7 @@ from allocator.request.containers import ContainerSpec, ResourceSpec, build_requ
 from allocator.request.quantity import parse_plain
 from allocator.request.resource_names import Amounts, ResourceNames, ResourceRole
 
-_COUNT, _MEMORY, _PERCENT, _CORES = ResourceRole
+_COUNT, _MEMORY, _PERCENT, _CORES, _PRIORITY = ResourceRole
 
 
 class CommonRequest(NamedTuple):
@@ -93,6 +93,6 @@ def _is_covered(requests: Amounts, limits: Amounts, names: ResourceNames) -> boo
 
 def _clash(vocabulary: Vocabulary | None, numbers: Mapping[ResourceRole, int]) -> bool:
     if vocabulary is None or len(numbers) == 1:
-        return False
+        return _PRIORITY in numbers
     whole = vocabulary.whole and _COUNT in numbers
     return whole or (_MEMORY in numbers and _PERCENT in numbers)

@@ -2,11 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
+from typing import Final
 
-from allocator.catalog.keys import GROUP_SIZE_KEY
-from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
+import msgspec
+
+from allocator.catalog.keys import GROUP_SIZE_KEY, LIBRARY_KEY, LIBRARY_OFF, MODE_KEY, PROFILE_KEY
+from allocator.catalog.vocabularies import CATALOGUE, Vocabulary
 from allocator.model.decision import Finding, Findings, Reason, all_findings, findings_of
 from allocator.model.request import MOST_CONTAINERS, ContainerRequest, Mode, PodRequest
+from allocator.model.sharing import ShareClass, books_cores, share_class
+from allocator.model.units import NO_CORES
 from allocator.model.untrusted import quote
 from allocator.request.amounts import LARGEST_GROUP, group_size
 from allocator.request.containers import (
@@ -18,11 +23,14 @@ from allocator.request.containers import (
 )
 from allocator.request.fast_path import parse_common
 from allocator.request.pod_annotations import (
+    AnnotationRequest,
+    annotation_finding,
     annotation_request,
     fill_policies,
-    library_off,
 )
 from allocator.request.resource_names import ResourceName, resource_names
+
+_LIBRARY_MODES: Final = frozenset({None, Mode.HAMI_CORE, Mode.MEMORY_ONLY})
 
 
 def parse_request(
@@ -75,14 +83,21 @@ def _pod(
         return findings_of(findings[:MOST_FINDINGS])
     named = annotation_request(annotations, vocabulary)
     policies = fill_policies(annotations)
-    if isinstance(named, Findings) or isinstance(policies, Findings):
-        refused = [part.all for part in (named, policies) if isinstance(part, Findings)]
+    sharing = _with_share(annotations, vocabulary, asking)
+    if (
+        isinstance(named, Findings)
+        or isinstance(policies, Findings)
+        or isinstance(sharing, Findings)
+    ):
+        refused = [part.all for part in (named, policies, sharing) if isinstance(part, Findings)]
         return all_findings([*findings, *chain.from_iterable(refused)][:MOST_FINDINGS])
     if len(asking) > MOST_CONTAINERS and not findings:
         findings = (_too_many_containers(len(asking)),)
     if findings:
         return all_findings(findings[:MOST_FINDINGS])
-    off = library_off(annotations, named, asking, vocabulary=vocabulary)
+    off = _several_gpus(named, asking) or _library_off(
+        annotations, named, asking, vocabulary=vocabulary
+    )
     grouped = annotations.get(GROUP_SIZE_KEY)
     if isinstance(off, Finding):
         return Findings(off)
@@ -90,17 +105,123 @@ def _pod(
         return Findings(flaw)
     return PodRequest(
         vocabulary=vocabulary.name,
-        containers=tuple(asking),
+        containers=sharing,
         mode=Mode.HAMI_CORE if off else named.mode,
         profile=named.profile,
         filters=named.filters,
         fill_policies=policies,
         priority=named.priority,
-        configured=None if vocabulary in VOCABULARIES else vocabulary,
+        configured=None if vocabulary in CATALOGUE else vocabulary,
         mode_key=named.mode_key,
         library_off=off,
         family=vocabulary.family,
+        one_numa=named.one_numa,
     )
+
+
+def _several_gpus(named: AnnotationRequest, asking: Sequence[ContainerRequest]) -> Finding | None:
+    """Find a container that asks for several GPUs in mode mps: a process reaches one daemon."""
+    if named.mode is not Mode.MPS:
+        return None
+    several = next((container for container in asking if container.count > 1), None)
+    if several is None:
+        return None
+    return annotation_finding(
+        named.mode_key or MODE_KEY,
+        f"container {quote(several.name)} asks for {several.count} GPUs, but a process in mode "
+        "mps reaches the daemon of one GPU only",
+        "ask for 1 GPU per container, or use mode hami-core",
+        reason=Reason.CONFLICTING,
+    )
+
+
+def _library_off(
+    annotations: Mapping[str, str],
+    named: AnnotationRequest,
+    asking: Sequence[ContainerRequest],
+    *,
+    vocabulary: Vocabulary,
+) -> bool | Finding:
+    """Say whether the library is off in a pod that names *named*, or what is wrong with that.
+
+    A mode that the vocabulary brings, rather than a person names, gives way.
+    """
+    text = annotations.get(LIBRARY_KEY)
+    if text is None:
+        return False
+    if text != LIBRARY_OFF:
+        what = f"{LIBRARY_KEY} {quote(text)} is not {LIBRARY_OFF}"
+        return annotation_finding(LIBRARY_KEY, what, f'set it to "{LIBRARY_OFF}", or remove it')
+    if vocabulary.mode not in _LIBRARY_MODES:
+        what = f"{LIBRARY_KEY} is about a library that mode {vocabulary.mode} does not use"
+        return annotation_finding(
+            LIBRARY_KEY, what, f"remove {LIBRARY_KEY}", reason=Reason.CONFLICTING
+        )
+    mode, key = named.mode, PROFILE_KEY if named.profile is not None else named.mode_key
+    if mode is not None and mode is not Mode.HAMI_CORE and mode is not vocabulary.mode:
+        what = f"{LIBRARY_KEY} {LIBRARY_OFF} needs mode hami-core, but the mode is {mode}"
+        remedy = f"remove {LIBRARY_KEY}, or remove {key}"
+        return annotation_finding(LIBRARY_KEY, what, remedy, reason=Reason.CONFLICTING)
+    if not any(container.whole for container in asking):
+        what = f"{LIBRARY_KEY} {LIBRARY_OFF} needs a container that gets whole GPUs, and none does"
+        return annotation_finding(
+            LIBRARY_KEY, what, _whole_remedy(vocabulary), reason=Reason.CONFLICTING
+        )
+    return True
+
+
+def _whole_remedy(vocabulary: Vocabulary) -> str:
+    """Return how a container asks for a whole GPU in the resources of *vocabulary*."""
+    if vocabulary.whole:
+        return f"ask for {vocabulary.count} alone, or remove {LIBRARY_KEY}"
+    return (
+        f"ask for all memory (remove {vocabulary.memory}) and {vocabulary.cores}: 100, "
+        f"or remove {LIBRARY_KEY}"
+    )
+
+
+_GO_BOOLEANS: Final = frozenset(
+    ["1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False"]
+)
+
+
+def _share(
+    annotations: Mapping[str, str], vocabulary: Vocabulary, asking: Sequence[ContainerRequest]
+) -> str | Findings:
+    """Return the sharing class of a pod, empty where its vocabulary has none."""
+    findings: list[Finding] = []
+    key = vocabulary.topology_key
+    if key is not None and annotations.get(key, "true") not in _GO_BOOLEANS:
+        what = f"{key} {quote(annotations[key])} is neither true nor false"
+        findings.append(_annotation_finding(key, what, f"use true or false, or remove {key}"))
+    if vocabulary.share_keys is None:
+        return findings_of(findings) or ""
+    counts = [container.count for container in asking]
+    found = share_class(annotations, vocabulary.share_keys, counts)
+    if not isinstance(found, ShareClass):
+        findings += [_annotation_finding(d.key, d.what, d.remedy) for d in found]
+    return findings_of(findings) or str(found)
+
+
+def _with_share(
+    annotations: Mapping[str, str], vocabulary: Vocabulary, asking: Sequence[ContainerRequest]
+) -> tuple[ContainerRequest, ...] | Findings:
+    """Return *asking* with their sharing class; one that goes first is charged for no compute."""
+    share = _share(annotations, vocabulary, asking)
+    if isinstance(share, Findings):
+        return share
+    if not share:
+        return tuple(asking)
+    booked = books_cores(share)
+    return tuple(
+        msgspec.structs.replace(one, share=share, cores=one.cores if booked else NO_CORES)
+        for one in asking
+    )
+
+
+def _annotation_finding(key: str, what: str, remedy: str) -> Finding:
+    field = f'metadata.annotations["{key}"]'
+    return Finding(reason=Reason.MALFORMED, place="pod", field=field, what=what, remedy=remedy)
 
 
 def _group_finding(text: str, asking: Sequence[ContainerRequest]) -> Finding | None:

@@ -1,15 +1,13 @@
 """Mode, MIG profile, GPU filters, priority and policies named on the pod."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
 from allocator.catalog.keys import (
     GPU_POLICY_KEY,
-    LIBRARY_KEY,
-    LIBRARY_OFF,
     MODE_KEY,
     NODE_POLICY_KEY,
     PRIORITY_KEY,
@@ -19,7 +17,6 @@ from allocator.catalog.vocabularies import VOLCANO, Vocabulary
 from allocator.model.decision import Finding, Findings, Reason, all_findings
 from allocator.model.request import (
     ANY_FILL_POLICY,
-    ContainerRequest,
     FillPolicies,
     FillPolicy,
     Filters,
@@ -31,7 +28,8 @@ from allocator.model.value import Value
 
 MOST_ITEMS: Final = 256  # in one list, which a decision reads for every kind of GPU
 LONGEST_PROFILE: Final = 32  # characters; the longest that exists has 12
-_MODES: Final = MappingProxyType({str(mode): mode for mode in (Mode.MIG, Mode.HAMI_CORE)})
+# Modes of a GPU for which no vocabulary with a mode of its own has capacity.
+_APART: Final = frozenset({str(Mode.MIG), str(Mode.MPS)})
 _PRIORITIES: Final = MappingProxyType({p.name.lower(): p for p in Priority})
 _PROFILE: Final = re.compile(r"[0-9]++g\.[0-9]++gb([+-][a-z.]++)?+")
 _NO_FILTERS: Final = Filters()
@@ -45,6 +43,7 @@ class AnnotationRequest(Value, frozen=True):
     profile: str | None = None  # the MIG profile that the user named
     filters: Filters = _NO_FILTERS
     priority: Priority = Priority.LOW
+    one_numa: bool = False  # all GPUs of a container are on one NUMA node
 
 
 _NOTHING_NAMED: Final = AnnotationRequest()
@@ -59,20 +58,28 @@ def annotation_request(
     profile = _profile(annotations, mode, vocabulary, mode_key=mode_key)
     filters = _filters(annotations, vocabulary)
     priority = _priority(annotations)
+    one_numa = _truth(annotations, vocabulary.numa_key)
     if (
         isinstance(mode, Finding)
         or isinstance(profile, Finding)
         or isinstance(filters, list)
         or isinstance(priority, Finding)
+        or isinstance(one_numa, Finding)
     ):
-        first = [part for part in (mode, profile, priority) if isinstance(part, Finding)]
+        parts = (mode, profile, priority, one_numa)
+        first = [part for part in parts if isinstance(part, Finding)]
         return all_findings([*first, *(filters if isinstance(filters, list) else ())])
     if profile is not None:
         mode = Mode.MIG
-    if mode is None and filters is _NO_FILTERS and priority is Priority.LOW:
+    if mode is None and filters is _NO_FILTERS and priority is Priority.LOW and not one_numa:
         return _NOTHING_NAMED
     return AnnotationRequest(
-        mode=mode, mode_key=mode_key, profile=profile, filters=filters, priority=priority
+        mode=mode,
+        mode_key=mode_key,
+        profile=profile,
+        filters=filters,
+        priority=priority,
+        one_numa=one_numa,
     )
 
 
@@ -83,6 +90,9 @@ def _named_mode(
 
     Two annotations that name different modes are refused, so that none is ignored.
     """
+    accepted = _accepted_modes(annotations, vocabulary)
+    if isinstance(accepted, Finding):
+        return accepted
     first: tuple[Mode, str] | None = None
     for key in mode_keys(vocabulary):
         if key not in annotations:
@@ -93,15 +103,59 @@ def _named_mode(
         if first is None:
             first = mode, key
         elif first[0] is not mode:
-            return _finding(
+            return annotation_finding(
                 key,
                 f"{first[1]} asks for mode {first[0]}, but {key} for {mode}",
                 "keep one",
                 reason=Reason.CONFLICTING,
             )
+    if accepted:
+        return _within(accepted, first, vocabulary.modes_key or "")
     if first is None or first[0] is vocabulary.mode:
         return vocabulary.mode, None
     return first
+
+
+def _accepted_modes(
+    annotations: Mapping[str, str], vocabulary: Vocabulary
+) -> tuple[Mode, ...] | Finding:
+    """Return the modes that a list of them accepts; none where there is no list, or a blank one."""
+    modes = _items(annotations, vocabulary.modes_key)
+    if isinstance(modes, Finding):
+        return modes
+    known = {str(mode): mode for mode in vocabulary.named_modes}
+    for text in modes:
+        if text not in known:
+            return _unknown_mode(vocabulary.modes_key or "", text, vocabulary)
+    return tuple(mode for text, mode in known.items() if text in modes)
+
+
+def _within(
+    accepted: tuple[Mode, ...], named: tuple[Mode, str] | None, key: str
+) -> tuple[Mode | None, str | None] | Finding:
+    """Return the one mode that a pod which accepts *accepted* names, if it is one.
+
+    MPS is never chosen for a pod that accepts another mode too.
+    """
+    if named is not None:
+        mode, other = named
+        if mode in accepted:
+            return named
+        what = f"{other} asks for mode {mode}, but {key} for {' or '.join(accepted)}"
+        return annotation_finding(key, what, "keep one", reason=Reason.CONFLICTING)
+    chosen = tuple(mode for mode in accepted if mode is not Mode.MPS) or accepted
+    return (chosen[0], key) if len(chosen) == 1 else (None, None)
+
+
+def _unknown_mode(key: str, text: str, vocabulary: Vocabulary) -> Finding:
+    *others, last = vocabulary.named_modes
+    known = f"{', '.join(others)} or {last}" if others else str(last)
+    return annotation_finding(
+        key,
+        f"mode {quote(text)} is not known",
+        f"use {known}, or remove {key}",
+        reason=Reason.MODE_UNAVAILABLE,
+    )
 
 
 @lru_cache(maxsize=8)
@@ -123,25 +177,25 @@ def _mode_of(key: str, text: str, vocabulary: Vocabulary) -> Mode | Finding:
         return _isolation_mode(key, text)
     if key == MODE_KEY and vocabulary.mode is not None and text == str(vocabulary.mode):
         return vocabulary.mode  # as an earlier pass of admission writes it
-    if text == str(Mode.MIG) and vocabulary.mode is not None:
-        return _mig_elsewhere(key, vocabulary)
-    return _MODES.get(text) or _finding(
-        key,
-        f"mode {quote(text)} is not known",
-        f"use mig or hami-core, or remove {key}",
-        reason=Reason.MODE_UNAVAILABLE,
-    )
+    if text in _APART and vocabulary.mode is not None and vocabulary.named_modes:
+        return _elsewhere(key, text, vocabulary)
+    if not vocabulary.named_modes:
+        what = f"{key} {quote(text)} does not go with {vocabulary.slot}, whose mode is set already"
+        return annotation_finding(key, what, f"remove {key}", reason=Reason.MODE_UNAVAILABLE)
+    named = next((mode for mode in vocabulary.named_modes if mode == text), None)
+    return named or _unknown_mode(key, text, vocabulary)
 
 
-def _mig_elsewhere(key: str, vocabulary: Vocabulary) -> Finding:
-    """Return why a pod of *vocabulary*, which has a mode of its own, cannot become MIG.
+def _elsewhere(key: str, mode: str, vocabulary: Vocabulary) -> Finding:
+    """Return why a pod of *vocabulary*, which has a mode of its own, cannot get *mode*.
 
     A node has capacity of its resources for GPUs in that mode alone. Otherwise schedulers would try
-    MIG nodes for the other pods of the vocabulary, which cannot be bound there.
+    nodes of *mode* for the other pods of the vocabulary, which cannot be bound there.
     """
-    return _finding(
+    return annotation_finding(
         key,
-        f"{key} mig does not go with {vocabulary.memory}, which GPUs in mode mig do not offer",
+        f"{key} {mode} does not go with {vocabulary.memory}, which GPUs in mode {mode} do not "
+        "offer",
         f"use hami-core, or ask for {vocabulary.slot} and its memory in MiB instead",
         reason=Reason.MODE_UNAVAILABLE,
     )
@@ -150,7 +204,9 @@ def _mig_elsewhere(key: str, vocabulary: Vocabulary) -> Finding:
 def _isolation_mode(key: str, text: str) -> Mode | Finding:
     if text == "true":
         return Mode.HAMI_CORE
-    return _finding(key, f"{key} {quote(text)} is not true", f'set it to "true", or remove {key}')
+    return annotation_finding(
+        key, f"{key} {quote(text)} is not true", f'set it to "true", or remove {key}'
+    )
 
 
 def _profile(
@@ -165,16 +221,16 @@ def _profile(
     if text is None:
         return None
     if len(text) > LONGEST_PROFILE or _PROFILE.fullmatch(text) is None:
-        return _finding(
+        return annotation_finding(
             PROFILE_KEY,
             f"{PROFILE_KEY} {quote(text)} is not a MIG profile",
             f"name one as nvidia-smi does, e.g. 1g.5gb, or remove {PROFILE_KEY}",
         )
-    if mode in {Mode.HAMI_CORE, Mode.MEMORY_ONLY}:
+    if mode is not None and not isinstance(mode, Finding) and mode is not Mode.MIG:
         ways = [f"remove {PROFILE_KEY}"]
         if vocabulary.mode is None:
             ways.append(f"set {mode_key or vocabulary.mode_key or MODE_KEY} to mig")
-        return _finding(
+        return annotation_finding(
             PROFILE_KEY,
             f"{PROFILE_KEY} {quote(text)} needs mode mig, but the mode is {mode}",
             ", or ".join(ways),
@@ -191,11 +247,27 @@ def _priority(annotations: Mapping[str, str]) -> Priority | Finding:
     priority = _PRIORITIES.get(text)
     if priority is not None:
         return priority
-    return _finding(
+    return annotation_finding(
         PRIORITY_KEY,
         f"{PRIORITY_KEY} {quote(text)} is not a priority",
         f"use high or low, or remove {PRIORITY_KEY}",
     )
+
+
+# As Go's strconv.ParseBool reads them, and HAMi by it.
+_TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+_FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
+
+
+def _truth(annotations: Mapping[str, str], key: str | None) -> bool | Finding:
+    """Return what the annotation *key* says, false where there is none."""
+    if key is None or key not in annotations:
+        return False
+    text = annotations[key]
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
+    what = f"{key} {quote(text)} is neither true nor false"
+    return annotation_finding(key, what, f'set it to "true", or remove {key}')
 
 
 def _filters(annotations: Mapping[str, str], vocabulary: Vocabulary) -> Filters | list[Finding]:
@@ -233,52 +305,17 @@ def _items(
         if not blank_excludes:
             return ()
         what = f"{key} {quote(text)} excludes every GPU"
-        return _finding(key, what, f"name a model, or remove {key}")
+        return annotation_finding(key, what, f"name a model, or remove {key}")
     if (number := text.count(",") + 1) > MOST_ITEMS:
         what = f"{key} {quote(text)} has {number} items"
-        return _finding(key, what, f"name at most {MOST_ITEMS}")
+        return annotation_finding(key, what, f"name at most {MOST_ITEMS}")
     return items
 
 
-def library_off(
-    annotations: Mapping[str, str],
-    named: AnnotationRequest,
-    asking: Sequence[ContainerRequest],
-    *,
-    vocabulary: Vocabulary,
-) -> bool | Finding:
-    """Say whether the library is off in a pod that names *named*, or what is wrong with that.
-
-    A mode that the vocabulary brings, rather than a person names, gives way.
-    """
-    text = annotations.get(LIBRARY_KEY)
-    if text is None:
-        return False
-    if text != LIBRARY_OFF:
-        what = f"{LIBRARY_KEY} {quote(text)} is not {LIBRARY_OFF}"
-        return _finding(LIBRARY_KEY, what, f'set it to "{LIBRARY_OFF}", or remove it')
-    mode, key = named.mode, PROFILE_KEY if named.profile is not None else named.mode_key
-    if mode is not None and mode is not Mode.HAMI_CORE and mode is not vocabulary.mode:
-        what = f"{LIBRARY_KEY} {LIBRARY_OFF} needs mode hami-core, but the mode is {mode}"
-        remedy = f"remove {LIBRARY_KEY}, or remove {key}"
-        return _finding(LIBRARY_KEY, what, remedy, reason=Reason.CONFLICTING)
-    if not any(container.whole for container in asking):
-        what = f"{LIBRARY_KEY} {LIBRARY_OFF} needs a container that gets whole GPUs, and none does"
-        return _finding(LIBRARY_KEY, what, _whole_remedy(vocabulary), reason=Reason.CONFLICTING)
-    return True
-
-
-def _whole_remedy(vocabulary: Vocabulary) -> str:
-    """Return how a container asks for a whole GPU in the resources of *vocabulary*."""
-    if vocabulary.whole:
-        return f"ask for {vocabulary.count} alone, or remove {LIBRARY_KEY}"
-    return (
-        f"ask for all memory (remove {vocabulary.memory}) and {vocabulary.cores}: 100, "
-        f"or remove {LIBRARY_KEY}"
-    )
-
-
-def _finding(key: str, what: str, remedy: str, *, reason: Reason = Reason.MALFORMED) -> Finding:
+def annotation_finding(
+    key: str, what: str, remedy: str, *, reason: Reason = Reason.MALFORMED
+) -> Finding:
+    """Return the finding about the annotation *key* of a pod."""
     return Finding(
         reason=reason,
         place="pod",
@@ -322,7 +359,7 @@ def _hami_policy(text: str) -> FillPolicy | Finding | None:
     policies: list[FillPolicy] = []
     for word in map(str.strip, text.split(",")):
         if word == "mutex":
-            return _policy_finding(
+            return annotation_finding(
                 HAMI_GPU_KEY,
                 f"{HAMI_GPU_KEY} {quote(word)} asks for GPUs that are not shared",
                 "ask for 100 cores, which reserve a whole GPU, and remove mutex",
@@ -335,11 +372,6 @@ def _hami_policy(text: str) -> FillPolicy | Finding | None:
 
 
 def _unknown_policy(key: str, text: str) -> Finding:
-    return _policy_finding(
+    return annotation_finding(
         key, f"{key} {quote(text)} is not a policy", f"use binpack or spread, or remove {key}"
     )
-
-
-def _policy_finding(key: str, what: str, remedy: str) -> Finding:
-    field = f'metadata.annotations["{escaped(key)}"]'
-    return Finding(reason=Reason.MALFORMED, place="pod", field=field, what=what, remedy=remedy)

@@ -5,14 +5,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from allocator.catalog.hami_keys import ALLOCATED_KEY, NODE_KEY
 from allocator.catalog.keys import ASSIGNMENT_KEY, POD_GROUP_KEYS
-from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
+from allocator.catalog.vocabularies import CATALOGUE, Vocabulary
 from allocator.model.untrusted import is_safe_name
 from allocator.request.pod_fields import WatchedContainer, WatchedPod, decode_watched, shared
 
 MOST_SHARED: Final = 256  # different lists of resources that exist once
 MOST_RESOURCES: Final = 32  # names kept of a pod; tenants may write a megabyte of them
-_PREFIXES: Final = tuple(prefix for vocabulary in VOCABULARIES for prefix in vocabulary.prefixes)
+_KNOWN: Final = tuple(text for v in CATALOGUE for text in (*v.prefixes, *v.resources))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,8 @@ class PodSummary:
     # Of a bound pod's annotation; may be empty, and anybody may have written it.
     assignment_json: str = ""
     group: str = ""  # its PodGroup as its annotations name it; may be empty or not exist
+    # It is bound, and carries a list of devices that HAMi's scheduler counts on its node.
+    hami_counted: bool = False
 
     def requests_gpus(self, vocabularies: Iterable[Vocabulary]) -> bool:
         """Say whether it names resources of any of *vocabularies*."""
@@ -58,7 +61,12 @@ def summary_of(pod: WatchedPod) -> PodSummary:
         extended=_shared_names(_extended_of(pod)),
         assignment_json=annotations.get(ASSIGNMENT_KEY, "") if spec.node_name else "",
         group=_group_of(annotations),
+        hami_counted=_is_counted_by_hami(annotations, spec.node_name),
     )
+
+
+def _is_counted_by_hami(annotations: Mapping[str, str], node: str) -> bool:
+    return bool(node) and annotations.get(NODE_KEY) == node and ALLOCATED_KEY in annotations
 
 
 def summary_if_needed(pod: WatchedPod, _: bytes) -> PodSummary | None:
@@ -101,4 +109,4 @@ def _extended_resources(containers: Sequence[WatchedContainer]) -> tuple[str, ..
     }
     if len(names) <= MOST_RESOURCES:
         return tuple(names)
-    return tuple(sorted(names, key=lambda name: not name.startswith(_PREFIXES))[:MOST_RESOURCES])
+    return tuple(sorted(names, key=lambda name: not name.startswith(_KNOWN))[:MOST_RESOURCES])

@@ -14,6 +14,7 @@ from allocator.catalog.vocabularies import (
     foreign_prefixes,
     unserved_vocabularies,
 )
+from allocator.model.request import Priority
 from allocator.model.units import WHOLE_GPU
 from allocator.model.untrusted import LONGEST
 
@@ -28,6 +29,7 @@ class ResourceRole(StrEnum):
     MEMORY = "memory"
     PERCENT = "percent"
     CORES = "cores"
+    PRIORITY = "priority"  # of the kernels: it asks for nothing by itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +120,7 @@ def _names_of(vocabulary: Vocabulary) -> Iterator[ResourceName]:
         (ResourceRole.MEMORY, vocabulary.memory, MOST_MEMORY // vocabulary.memory_factor),
         (ResourceRole.PERCENT, vocabulary.percent, 100),
         (ResourceRole.CORES, vocabulary.cores, WHOLE_GPU),
+        (ResourceRole.PRIORITY, vocabulary.priority, max(Priority)),
     ):
         if name is not None:
             yield ResourceName(name=name, role=role, vocabulary=vocabulary, most=most)

@@ -1,6 +1,6 @@
 """Wording: the names and units in which a person asked, for sentences that answer the request."""
 
-from allocator.catalog.vocabularies import VOCABULARIES, VOLCANO, Vocabulary
+from allocator.catalog.vocabularies import CATALOGUE, VOLCANO, Vocabulary
 from allocator.model.request import ContainerRequest, PodRequest
 from allocator.model.units import MiB
 from allocator.model.untrusted import quote
@@ -10,7 +10,7 @@ def vocabulary_of(request: PodRequest) -> Vocabulary:
     """Return the names and units that the user knows, as the cluster configures them."""
     if request.configured is not None:
         return request.configured
-    return next((v for v in VOCABULARIES if v.name == request.vocabulary), VOLCANO)
+    return next((v for v in CATALOGUE if v.name == request.vocabulary), VOLCANO)
 
 
 def memory_text(names: Vocabulary, units: int) -> str:
@@ -28,7 +28,7 @@ def granted_memory(names: Vocabulary, memory: MiB) -> str:
 def asked_memory(names: Vocabulary, container_request: ContainerRequest) -> str:
     """Return the memory that a container asks for on one GPU, as it asks for it."""
     if container_request.memory is not None:
-        return f"{memory_text(names, names.units(container_request.memory))} on one GPU"
+        return f"{granted_memory(names, container_request.memory)} on one GPU"
     if container_request.percent is not None:
         return f"{container_request.percent}% of the memory of one GPU"
     return "all memory of one GPU"

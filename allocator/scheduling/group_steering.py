@@ -150,7 +150,7 @@ class GroupSteering:
     def _need(self, group: Group, uid: str, request: PodRequest) -> GroupNeed:
         """Return what the group needs, pod *uid* counted as waiting."""
         others = [one for one in group.members if one.uid != uid]
-        placed = self._placed(others)
+        placed = self._nodes_of(others)
         gpus = gpus_of(request)
         members = sum(placed.values())
         waiting = 1 + len(others) - members
@@ -164,7 +164,7 @@ class GroupSteering:
         made = [one.created for one in group.members if one.created is not None]
         return self.now - max(made, default=self.now) < MAKING
 
-    def _placed(self, pods: Iterable[GroupPod]) -> dict[str, int]:
+    def _nodes_of(self, pods: Iterable[GroupPod]) -> dict[str, int]:
         placed: dict[str, int] = {}
         for pod in pods:
             node = pod.node or self._coming_to(pod.uid)
@@ -174,14 +174,14 @@ class GroupSteering:
 
     def _coming_to(self, uid: str) -> str:
         found = self.entry_of(uid)
-        return found[0] if found is not None else self._assumed.get(uid, "")
+        return found[0] if found is not None else self._assumed_nodes.get(uid, "")
 
     def _entry(self, uid: str) -> Entry | None:
         found = self.entry_of(uid)
         return None if found is None else found[1]
 
     @cached_property
-    def _assumed(self) -> Mapping[str, str]:
+    def _assumed_nodes(self) -> Mapping[str, str]:
         return {
             pod.uid: name
             for name, pods in self.nominations.items()
@@ -210,13 +210,13 @@ class GroupSteering:
         entry = self._entry(pod.uid)
         if entry is not None:
             return len({grant.gpu for part in entry.containers for grant in part.grants})
-        node = self._assumed.get(pod.uid, "")
+        node = self._assumed_nodes.get(pod.uid, "")
         found = [one for one in self.nominations.get(node, ()) if one.uid == pod.uid]
         return _gpus_claimed(found[0]) if found else 0
 
     def _reservation(self, group: Group, uid: str, idle: Idle) -> Reservation | None:
         """Return the room that pods of *group* hold; pod *uid* holds none against itself."""
-        placed = self._placed(group.members)
+        placed = self._nodes_of(group.members)
         gpus = max(map(self._gpus_held, group.members), default=0)
         if not placed or not gpus:
             return None

@@ -120,7 +120,7 @@ def _decode_record(index: int, part: str) -> tuple[RegisterRecord | None, list[P
 
 
 def _mode(index: int, text: str) -> tuple[Mode, list[Problem]]:
-    if text in (Mode.MIG, Mode.HAMI_CORE):
+    if text in (Mode.MIG, Mode.HAMI_CORE, Mode.MPS):
         return Mode(text), []
     what = f"mode {quote(text)}, read as {Mode.HAMI_CORE}"
     return Mode.HAMI_CORE, [_entry_problem(index, what, f"{Mode.HAMI_CORE} or {Mode.MIG}")]

@@ -9,7 +9,7 @@ import structlog
 from certs.pem import certificates
 from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
-from kube.errors import KubeError, NotFoundError
+from kube.errors import KubeError
 
 CONFIG_MAP: Final = "vgpu-console-ca"
 KEY: Final = "ca.crt"
@@ -29,6 +29,7 @@ class AuthoritiesController:
     clock: Clock = SYSTEM
     _published: str = field(default="", init=False)
     _published_at: float = field(default=0.0, init=False)
+    _why: str = field(default="", init=False)  # it was not published the last time
 
     async def run(self) -> Never:
         """Publish for ever; RBAC: patch on the ConfigMap."""
@@ -37,7 +38,7 @@ class AuthoritiesController:
             await self.clock.sleep(POLL_SECONDS if self._published else FIRST_SECONDS)
 
     async def publish(self) -> None:
-        """Publish once, where that is due; a failure is logged, and tried again."""
+        """Publish once, where that is due; a failure is tried again, and logged once."""
         text, now = self.authorities(), self.clock.monotonic()
         due = text != self._published or now - self._published_at >= RENEW_SECONDS
         if not due or not certificates(text.encode()):
@@ -45,9 +46,9 @@ class AuthoritiesController:
         path = f"/api/v1/namespaces/{self.namespace}/configmaps/{CONFIG_MAP}"
         try:
             await self.client.merge_patch(path, {"data": {KEY: text}})
-        except NotFoundError:
-            log.warning("nowhere to publish the authority", configmap=CONFIG_MAP)
         except KubeError as error:
-            log.warning("authority not published", why=str(error))
+            if (why := str(error)) != self._why:  # it is tried again within seconds
+                log.warning("authority not published", configmap=CONFIG_MAP, why=why)
+            self._why = why
             return
-        self._published, self._published_at = text, now
+        self._published, self._published_at, self._why = text, now, ""

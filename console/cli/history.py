@@ -2,23 +2,30 @@
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final, Self, TypeVar
 
 from allocator.cli.terminal import show
 from allocator.report.terminal_lines import WIDTH
 from console.cli.get import AnyPrinter
 from console.cli.session import CommandSession, QuestionError
+from console.cluster.cluster_client import ConsoleTarget
+from console.cluster.workload import parse_target
 from console.get.listing import OutputFormat, document
-from console.history.console_client import ConsoleClient, ConsoleTarget, connect_console
+from console.history.answers import RecordAnswer
+from console.history.console_client import ConsoleClient, connect_console
 from console.history.decision_rows import decision_listing
 from console.history.decision_text import decision_document, decision_lines
+from console.history.past_pod import past_document, past_lines, past_pod
+from console.history.periods import parsed_time, rfc3339
 from console.history.record_rows import record_listing
 from console.history.use_rows import container_use_listing, gpu_use_listing
 from console.history.who import person_document, person_text, who_listing
 from console.records.query import LARGEST_PAGE
 from console.records.rows import DecisionRow, RowPage
+from kube.errors import ApiError
 
+NOT_FOUND: Final = 404
 NONE_RECORDED: Final = "No records found"
 NONE_MEASURED: Final = "No figures found, or none that you may see."
 _BLOCKS: Final = frozenset({OutputFormat.TABLE, OutputFormat.WIDE})
@@ -175,3 +182,58 @@ async def _latest(reader: HistoryReader, session: CommandSession, pod: str) -> D
             f"no decision about pod {name!r} in {space} is recorded, or you may not see it"
         )
     return page.rows[0]
+
+
+async def past(
+    reader: HistoryReader, session: CommandSession, about: str, *, at: str, output: OutputFormat
+) -> int:
+    """Print what was known about a pod at the time *at*, in RFC 3339."""
+    target, time = parse_target(about), parsed_time(at)
+    if isinstance(target, str):
+        raise QuestionError(target)
+    if target.kind is not None:
+        raise QuestionError(
+            f"{about!r} is no pod, and --at asks about one pod; accepted: NAME, pod/NAME"
+        )
+    if time is None or time > datetime.now(UTC):
+        raise QuestionError(f"--at {at} has not been yet; accepted: a time that has passed")
+    space = target.namespace or session.namespace or reader.console.namespace
+    # A console counts times before `until`, and the moment itself belongs to what was known.
+    until = rfc3339(time + timedelta(milliseconds=1))
+    answers = await _records_until(reader, until, namespace=space, pod=target.name)
+    found = past_pod(answers, name=target.name, at=time)
+    if found is None:
+        raise QuestionError(
+            f"no record of pod {target.name!r} in {space} from before {at} is stored,"
+            " or you may not see it"
+        )
+    if output is OutputFormat.TABLE:
+        show(past_lines(found), session.output)
+    else:
+        session.print([document(past_document(found), output)])
+    return 0
+
+
+async def _records_until(
+    reader: HistoryReader, until: str, *, namespace: str, pod: str
+) -> list[RecordAnswer]:
+    """Return the latest records of a pod before *until*, and those of its request."""
+    query = {"namespace": namespace, "pod": pod, "until": until, "limit": str(LARGEST_PAGE)}
+    of_name = (await reader.console.records(query)).rows
+    # The review that decides does not know the name of a pod that a controller makes.
+    uid = next((u for one in of_name if (u := _text_of(one, "pod_uid"))), "")
+    of_pod = [one for one in of_name if _text_of(one, "pod_uid") == uid]
+    digest = next((d for one in of_pod if (d := _text_of(one, "digest"))), "")
+    if not (uid and digest):
+        return list(of_name)
+    try:
+        return [*of_name, *(await reader.console.decision(digest, uid)).records]
+    except ApiError as error:
+        if error.status != NOT_FOUND:
+            raise
+        return list(of_name)  # removed meanwhile
+
+
+def _text_of(answer: RecordAnswer, name: str) -> str:
+    value = answer.record.get(name)
+    return value if isinstance(value, str) else ""

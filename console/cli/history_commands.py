@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
-from functools import wraps
 from typing import Final, TypedDict, Unpack, cast
 
 import click
@@ -13,13 +12,19 @@ from console.cli import history
 from console.cli.get import AnyPrinter, ChangePrinter, Printer, RedrawPrinter
 from console.cli.groups import KindGroup
 from console.cli.history import HistoryQuestion, HistoryReader
-from console.cli.options import REDRAW_HELP, with_output_options, with_session
+from console.cli.options import (
+    REDRAW_HELP,
+    TimeParam,
+    with_console,
+    with_output_options,
+    with_session,
+)
 from console.cli.session import CommandSession
 from console.cli.watch import INTERVAL, watch
+from console.cluster.cluster_client import ConsoleTarget
 from console.get.listing import OutputFormat
 from console.history import decision_rows, record_rows, use_rows
 from console.history import who as who_rows
-from console.history.console_client import ConsoleTarget
 from console.history.periods import ACCEPTED, moment
 from console.records.query import PAGE, PodOutcome
 
@@ -32,20 +37,6 @@ _TOP_PODS: Final = (use_rows.SPACE, *use_rows.PODS, *use_rows.PODS_WIDE)
 _TOP_GPUS: Final = (*use_rows.GPUS, *use_rows.GPUS_WIDE)
 _REDRAW_SECONDS: Final = 5.0  # figures are no younger than a scrape
 MOST_ROWS: Final = 100_000
-
-
-class _Moment(click.ParamType[str]):
-    name = "time"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str:
-        """Return the time that *value* means, in RFC 3339."""
-        time = moment(str(value), datetime.now(UTC))
-        if time is None:
-            text = f"{quote(str(value))} is neither an age nor a time; accepted: {ACCEPTED}"
-            return self.fail(text, param, ctx)
-        return time
 
 
 class _WatchOptions(TypedDict):
@@ -67,43 +58,11 @@ class _ListOptions(_WatchOptions):
     until: str | None
 
 
-def _with_history(command: Callable[..., int]) -> Callable[..., int]:
-    """Add the options that say where the console is; *command* gets a ``ConsoleTarget``."""
-
-    @wraps(command)
-    def run(session: CommandSession, **options: object) -> int:
-        target = ConsoleTarget(
-            url=cast("str | None", options.pop("url")),
-            authorities=cast("str | None", options.pop("authorities")),
-        )
-        return command(session, console=target, **options)
-
-    decorated: Callable[..., int] = run
-    for option in (
-        click.option(
-            "--console-ca",
-            "authorities",
-            type=click.Path(exists=True, dir_okay=False),
-            envvar="VGPU_CONSOLE_CA",
-            help="file with the authorities of the console's certificate, as PEM",
-        ),
-        click.option(
-            "--console",
-            "url",
-            metavar="URL",
-            envvar="VGPU_CONSOLE",
-            help="address of the console; by default a port-forward to its Service",
-        ),
-    ):
-        decorated = option(decorated)
-    return decorated
-
-
 def _with_period(command: Callable[..., int]) -> Callable[..., int]:
     """Add the options that name a period."""
     for option in (
-        click.option("--until", type=_Moment(), help="end of the period; now if not given"),
-        click.option("--since", type=_Moment(), help=f"begin of the period: {ACCEPTED}"),
+        click.option("--until", type=TimeParam(), help="end of the period; now if not given"),
+        click.option("--since", type=TimeParam(), help=f"begin of the period: {ACCEPTED}"),
     ):
         command = option(command)
     return command
@@ -115,7 +74,7 @@ def _with_lists(
     """Return a decorator that adds the options of a list of the console."""
 
     def decorate(command: Callable[..., int]) -> Callable[..., int]:
-        command = with_output_options(columns)(_with_history(_with_period(command)))
+        command = with_output_options(columns)(with_console(_with_period(command)))
         for option in (
             click.option(
                 "--limit",
@@ -318,7 +277,7 @@ def top() -> None:
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="of all namespaces")
 @with_session
 @with_output_options(_TOP_PODS, watch_help=REDRAW_HELP)
-@_with_history
+@with_console
 def top_pods(session: CommandSession, *, everywhere: bool, **options: Unpack[_WatchOptions]) -> int:
     """Show what each container holds and uses, those that use most first."""
     question = HistoryQuestion(
@@ -331,7 +290,7 @@ def top_pods(session: CommandSession, *, everywhere: bool, **options: Unpack[_Wa
 @click.argument("nodes", nargs=-1, metavar="[NODE...]")
 @with_session
 @with_output_options(_TOP_GPUS, watch_help=REDRAW_HELP)
-@_with_history
+@with_console
 def top_gpus(
     session: CommandSession, *, nodes: tuple[str, ...], **options: Unpack[_WatchOptions]
 ) -> int:

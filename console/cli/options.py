@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from functools import wraps
 from typing import Final, TypedDict, TypeVar, cast
 
@@ -13,9 +14,10 @@ from allocator.model.request import Mode
 from allocator.model.units import WHOLE_GPU, CorePercent, MiB
 from allocator.model.untrusted import quote
 from console.cli.session import CommandSession
-from console.cluster.cluster_client import ClusterTarget
+from console.cluster.cluster_client import ClusterTarget, ConsoleTarget
 from console.explain.pod_amounts import ACCEPTED_MEMORY, ContainerAmounts, memory_of
 from console.get.listing import OutputFormat
+from console.history.periods import ACCEPTED, moment
 from kube.config import Impersonation
 
 ANY: Final = "any"
@@ -70,6 +72,22 @@ class _Model(click.ParamType[str]):
                 '"" is not a model; accepted: part of a name, such as A100', param, ctx
             )
         return str(value)
+
+
+class TimeParam(click.ParamType[str]):
+    """An age such as 90m, or a time with its zone."""
+
+    name = "time"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """Return the time that *value* means, in RFC 3339."""
+        time = moment(str(value), datetime.now(UTC))
+        if time is None:
+            text = f"{quote(str(value))} is neither an age nor a time; accepted: {ACCEPTED}"
+            return self.fail(text, param, ctx)
+        return time
 
 
 class ClusterOptions(TypedDict):
@@ -142,6 +160,38 @@ def with_session(command: Callable[..., int]) -> Callable[..., None]:
             "--kubeconfig", help="kubeconfig file; by default KUBECONFIG, then ~/.kube/config"
         ),
         click.option("-n", "--namespace", help="namespace; by default that of the context"),
+    ):
+        decorated = option(decorated)
+    return decorated
+
+
+def with_console(command: Callable[..., int]) -> Callable[..., int]:
+    """Add the options that say where the console is; *command* gets a ``ConsoleTarget``."""
+
+    @wraps(command)
+    def run(session: CommandSession, **options: object) -> int:
+        target = ConsoleTarget(
+            url=cast("str | None", options.pop("url")),
+            authorities=cast("str | None", options.pop("authorities")),
+        )
+        return command(session, console=target, **options)
+
+    decorated: Callable[..., int] = run
+    for option in (
+        click.option(
+            "--console-ca",
+            "authorities",
+            type=click.Path(exists=True, dir_okay=False),
+            envvar="VGPU_CONSOLE_CA",
+            help="file with the authorities of the console's certificate, as PEM",
+        ),
+        click.option(
+            "--console",
+            "url",
+            metavar="URL",
+            envvar="VGPU_CONSOLE",
+            help="address of the console; by default a port-forward to its Service",
+        ),
     ):
         decorated = option(decorated)
     return decorated

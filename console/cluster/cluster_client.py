@@ -33,6 +33,14 @@ class ClusterTarget:
     acting: Impersonation | None = None  # None: as the kubeconfig says
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleTarget:
+    """Where the console is: behind a port-forward, or at *url*."""
+
+    url: str | None = None
+    authorities: str | None = None  # a file of PEM; None: the cluster's ConfigMap, or the system's
+
+
 class _Metadata(msgspec.Struct, frozen=True, rename={"next": "continue"}):
     next: str = ""
 

@@ -6,6 +6,7 @@ Of each object only what pages read is kept. Of pods these are the ones that ask
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import lru_cache
 from typing import Final, Generic, TypeVar
 
@@ -45,6 +46,7 @@ from kube.watch import WatchHealth, WatchSource, follow_updates
 
 # Where the API server publishes the authority of client certificates for servers like us.
 CLIENT_CA: Final = ("kube-system", "extension-apiserver-authentication", "client-ca-file")
+OUTDATED_SECONDS: Final = 120.0  # without a message, after which pages say so
 KINDS: Final = ("gpunodes", "nodes", "namespaces", "pods", "settings", "devices", "client-ca")
 _KEPT_ANNOTATIONS: Final = (OWN, "volcano.sh/", "hami.io/", "scheduling.k8s.io/")
 MOST_PARTS: Final = 4096  # lists of containers, and so on, that several pods share
@@ -108,13 +110,27 @@ class LiveCluster:
         health = self.watches["client-ca"]
         return health.synced or health.failures > 0
 
+    def age(self) -> float | None:
+        """Return for how many seconds the most silent watch was silent; ``None`` before a list.
+
+        A watch that works has a message within a minute: a change, a bookmark, or its own end.
+        """
+        now = self._clock.monotonic()
+        ages = [self.watches[kind].age(now) for kind in KINDS[:4]]
+        return max((age for age in ages if age is not None), default=None)
+
     def view(self) -> ClusterView | None:
-        """Return nodes and ledgers as they are now, ``None`` before they have been listed."""
+        """Return nodes and ledgers as they are now, ``None`` before they have been listed.
+
+        Its time is now while watches work, and that of the last message once they do not.
+        """
         if not (self.watches["gpunodes"].synced and self.watches["nodes"].synced):
             return None
         if self._view is None:
             self._view = self._assemble()
-        return replace(self._view, now=self._clock.wall())
+        age = self.age() or 0.0
+        silent = timedelta(seconds=age if age > OUTDATED_SECONDS else 0.0)
+        return replace(self._view, now=self._clock.wall() - silent)
 
     def pods(self) -> tuple[PodView, ...]:
         """Return the pods that ask for GPUs, by namespace and name."""
@@ -123,6 +139,11 @@ class LiveCluster:
                 sorted(self._pods.values(), key=lambda pod: (pod.namespace, pod.metadata.name))
             )
         return self._asking
+
+    def node_of(self, pod_uid: str) -> str:
+        """Return the node of a pod; empty while it has none, or is not known. From any thread."""
+        pod = self._extended.get(pod_uid)
+        return "" if pod is None else pod.spec.node_name
 
     def namespaces(self) -> frozenset[str] | None:
         """Return the names of all namespaces, ``None`` before they have been listed."""

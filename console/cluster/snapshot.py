@@ -8,10 +8,18 @@ from typing import Any, Final
 
 import msgspec
 
+from allocator.catalog.keys import AGENT_LABEL
 from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
 from allocator.config.namespace_policy import NamespacePolicy
-from allocator.config.settings import DEFAULTS, NodeAgent, Settings
-from allocator.ledger.closed import NO_NODE, closed_reason, withdrawn_resources
+from allocator.config.settings import DEFAULTS, Settings
+from allocator.hami.node_marks import UNMARKED, HamiMarks, hami_marks
+from allocator.hami.ownership import conflict_of_plugins
+from allocator.ledger.closed import (
+    NO_NODE,
+    closed_reason,
+    offered_resources,
+    withdrawn_resources,
+)
 from allocator.ledger.ledger import Ledger, parse_ledger
 from allocator.ledger.lifecycle import NodeIdentity
 from allocator.mig.positions import with_volcano_positions
@@ -69,6 +77,7 @@ class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     uid: str = ""
     annotations: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
     creation_timestamp: datetime | None = None
 
 
@@ -107,6 +116,8 @@ class Machine:
     closed_reason: str = ""  # why no pod may go there; "" where one may
     withdrawn: frozenset[str] = frozenset()  # extended resources of which kubelet has 0 to give
     registered: bool = False  # with Volcano's scheduler, which keeps account of it too
+    has_agent: bool = False  # it runs our agent
+    hami: HamiMarks = UNMARKED
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,12 +163,17 @@ class ClusterView:
 
     def closed_reason(self, name: str) -> str:
         """Return why a node takes no new pods; empty if it does."""
-        upstream = self.configuration.settings.node_agent is NodeAgent.UPSTREAM
+        upstream = self.configuration.settings.node_agent.is_other
         machine = Machine(name=name) if self.machines is None else self.machines.get(name)
         if machine is None:
             return NO_NODE
+        settings = self.configuration.settings
         identity = NodeIdentity(
-            name=name, uid=machine.uid, boot=machine.boot, withdrawn=machine.withdrawn
+            name=name,
+            uid=machine.uid,
+            boot=machine.boot,
+            withdrawn=machine.withdrawn,
+            conflict=conflict_of_plugins(machine.hami, settings, has_agent=machine.has_agent),
         )
         slot = self.configuration.vocabularies[0].slot
         return machine.closed_reason or closed_reason(
@@ -296,6 +312,7 @@ def machine(document: Json) -> Machine:
     """
     node = msgspec.convert(document, _NodeObject)
     spec, status = node.spec or _Spec(), node.status or _Status()
+    annotations = node.metadata.annotations or {}
     conditions = {condition.type: condition.status for condition in status.conditions or ()}
     closed_reason = ""
     if spec.unschedulable:
@@ -309,7 +326,9 @@ def machine(document: Json) -> Machine:
         created=node.metadata.creation_timestamp,
         closed_reason=closed_reason,
         withdrawn=withdrawn_resources(status.allocatable or {}),
-        registered=bool((node.metadata.annotations or {}).get(REGISTER_ANNOTATION)),
+        registered=bool(annotations.get(REGISTER_ANNOTATION)),
+        has_agent=AGENT_LABEL in (node.metadata.labels or {}),
+        hami=hami_marks(annotations, offered_resources(status.allocatable or {})),
     )
 
 

@@ -7,7 +7,9 @@ from typing import Final
 
 from allocator.catalog.vocabularies import OWN
 from allocator.config.settings import NodeAgent
-from allocator.model.decision import Findings, ModeChoice, ModeSource
+from allocator.families.registry import FAMILIES
+from allocator.model.decision import Findings, ModeChoice
+from allocator.model.request import NVIDIA
 from allocator.model.untrusted import escaped
 from allocator.placement.mode import explain_mode
 from allocator.report import feasibility_text
@@ -21,11 +23,6 @@ from console.get.table import UNKNOWN, age
 
 _MOST_NAMES: Final = 3
 OPT_IN: Final = f"{OWN}inject"
-_SOURCES: Final = {
-    ModeSource.NAMED: "named by the pod",
-    ModeSource.ONLY: "the only one that could serve it",
-    ModeSource.BEST: "the best of those that can serve it",
-}
 
 
 def lines(pod_why: PodWhy, *, headed: bool = True) -> Iterator[Line]:
@@ -78,7 +75,7 @@ def _mode_text(pod_why: PodWhy) -> str:
         choice = pod_why.admitted.earlier.choice
     if choice is None:  # the annotations do not agree, so the bind hook does not believe them
         return f"with an unreadable mode [{digest}]"
-    return f"mode {choice.mode}, {_SOURCES[choice.source]} [{digest}]"
+    return f"mode {choice.mode}, {feasibility_text.ADMITTED_SOURCES[choice.source]} [{digest}]"
 
 
 def _unseen_reason(pod_why: PodWhy) -> str:
@@ -122,8 +119,10 @@ def _assignment_lines(pod_why: PodWhy) -> Iterator[Line]:
 
 
 def _upstream_note(pod_why: PodWhy) -> str:
-    upstream = pod_why.marks.served_by == NodeAgent.UPSTREAM
-    return ", served by Volcano's device plugin" if upstream else ""
+    if pod_why.marks.served_by != NodeAgent.UPSTREAM:
+        return ""
+    plugin = FAMILIES[NVIDIA if pod_why.request is None else pod_why.request.family].plugin
+    return f", served by {plugin} device plugin"
 
 
 def _waiting_lines(pod_why: PodWhy) -> Iterator[Line]:

@@ -6,7 +6,7 @@ that is known by a way that was itself verified.
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import quote, urlsplit
@@ -14,7 +14,12 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from allocator.model.untrusted import escaped
-from console.cluster.cluster_client import ClusterTarget, access_to, connect_with
+from console.cluster.cluster_client import (
+    ClusterTarget,
+    ConsoleTarget,
+    access_to,
+    connect_with,
+)
 from console.history.answers import (
     DECISION,
     DECISIONS,
@@ -46,14 +51,6 @@ T = TypeVar("T")
 
 class ConsoleRefusalError(ApiError):
     """The console refused; its text says why."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsoleTarget:
-    """Where the console is: behind a port-forward, or at *url*."""
-
-    url: str | None = None
-    authorities: str | None = None  # a file of PEM; None: the cluster's ConfigMap, or the system's
 
 
 class ConsoleClient:

@@ -108,7 +108,8 @@ def _admission(record: AdmissionRecord) -> str:
     if record.outcome is AdmissionVerdict.REWRITTEN:
         return f"admitted as {record.mode or 'it is'}: {asked_text(record.containers)}"
     if record.outcome is AdmissionVerdict.ERROR:
-        return f"failed: {record.reason or 'see the log of the webhook'}"
+        text = record.findings[0].text if record.findings else record.reason
+        return f"failed: {text or 'see the log of the webhook'}"
     return "GPUs were hidden from it" if record.hidden else "asks for no share of a GPU"
 
 

@@ -30,6 +30,10 @@ INSTRUMENTS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "vgpu_console_request_duration_seconds": ("Time to answer a page or its data.", ()),
     "vgpu_console_writes_waiting": ("Batches that wait for the store.", ()),
     "vgpu_console_store_bytes": ("Size of the store.", ()),
+    "vgpu_audit_store_limit_bytes": (
+        "Size of the store beyond which the oldest records are removed.",
+        (),
+    ),
     "vgpu_console_store_records": ("Records in the store.", ()),
     "vgpu_console_store_decisions": ("Decisions in the store.", ()),
     "vgpu_cache_synced_timestamp_seconds": (
@@ -65,6 +69,7 @@ class ConsoleMetrics:
         )
         self.waiting = self._gauge("vgpu_console_writes_waiting")
         self._bytes = self._gauge("vgpu_console_store_bytes")
+        self._limit = self._gauge("vgpu_audit_store_limit_bytes")
         self._stored = self._gauge("vgpu_console_store_records")
         self._decisions = self._gauge("vgpu_console_store_decisions")
         self._synced = self._gauge("vgpu_cache_synced_timestamp_seconds")
@@ -101,6 +106,10 @@ class ConsoleMetrics:
         self._bytes.set(figures.size)
         self._stored.set(figures.records)
         self._decisions.set(figures.decisions)
+
+    def set_store_limit(self, size: int) -> None:
+        """Note how large the store may become, in bytes."""
+        self._limit.set(size)
 
     def set_watches(self, last_messages: Mapping[str, float]) -> None:
         """Note when watches were last heard of, in Unix seconds by kind."""

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from allocator.audit.record import parse_record
+from allocator.audit.record import AnyRecord, Component, parse_record
 from allocator.cli.http_server import PEER_CERTIFICATE
 from allocator.model.untrusted import escaped, inert
 from console.access.attempts import FailedAttempts, TooManyAttemptsError
@@ -22,7 +22,15 @@ from console.access.authentication_server import address_of, bearer_token
 from console.access.identity import UserIdentity
 from console.access.reviews_client import ReviewsUnavailableError, TokenReviewer
 from console.receive.console_metrics import ConsoleMetrics
-from console.receive.sender import Sender, SenderAccounts, rejection, sender_of
+from console.receive.sender import (
+    PodNodes,
+    Sender,
+    SenderAccounts,
+    foreign_pod,
+    no_pod_nodes,
+    rejection,
+    sender_of,
+)
 from console.receive.store_thread import QueueFullError, StoreThread
 from console.records.rows import StoredRecord
 from console.store.store import StoreError
@@ -76,6 +84,7 @@ class RecordsServer:
     accounts: SenderAccounts
     writer: StoreThread
     metrics: ConsoleMetrics
+    nodes_of: PodNodes = no_pod_nodes
     clock: Clock = SYSTEM
     _failures: FailedAttempts = field(default_factory=FailedAttempts, init=False)
     _bodies: asyncio.Semaphore = field(
@@ -123,11 +132,21 @@ class RecordsServer:
             )
         async with self._bodies:
             body = await _body(request)
-            batch = await asyncio.to_thread(self._read, body, encoding == "gzip", sender)
+            batch = await self._batch(body, encoding == "gzip", sender)
             del body
             stored = await self._store(batch.records)
         known = len(batch.records) - stored
         return BatchAnswer(stored, known, tuple(batch.rejected)), sender
+
+    async def _batch(self, body: bytes, compressed: bool, sender: Sender) -> _Batch:  # noqa: FBT001 -- handed on
+        """Return what was sent; raises BatchError."""
+        try:
+            return await asyncio.to_thread(self._read, body, compressed, sender)
+        except StoreError as error:
+            log.error("nodes of pods not read", why=str(error))  # noqa: TRY400 -- says it all
+            raise BatchError(
+                HTTPStatus.SERVICE_UNAVAILABLE, "the store cannot be read now", after=FAULT_SECONDS
+            ) from error
 
     async def _sender(self, request: Request) -> Sender:
         """Return who sends; raises BatchError."""
@@ -177,6 +196,7 @@ class RecordsServer:
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"over {MOST_RECORDS} lines in a batch"
             )
         batch, now = _Batch(), int(self.clock.wall().timestamp() * 1000)
+        found: list[tuple[int, AnyRecord]] = []
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
@@ -189,8 +209,21 @@ class RecordsServer:
             if why:
                 batch.rejected.append(RejectedLine(number, why))
             else:
-                batch.records.append(StoredRecord(record=record, sender=sender.text))
+                found.append((number, record))
+        self._keep(batch, found, sender)
         return batch
+
+    def _keep(self, batch: _Batch, found: Sequence[tuple[int, AnyRecord]], sender: Sender) -> None:
+        """Add what was *found* to *batch*; an agent has no say about pods of other nodes."""
+        uids = {record.pod_uid for _, record in found if record.pod_uid}
+        nodes = self.nodes_of(uids) if uids and sender.component is Component.AGENT else {}
+        for number, record in found:
+            why = foreign_pod(record, sender, nodes.get(record.pod_uid))
+            if why:
+                batch.rejected.append(RejectedLine(number, why))
+            else:
+                batch.records.append(StoredRecord(record=record, sender=sender.text))
+        batch.rejected.sort(key=lambda line: line.line)
 
     async def _store(self, records: Sequence[StoredRecord]) -> int:
         if not records:

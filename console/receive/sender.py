@@ -1,6 +1,6 @@
 """Who may send which records: a webhook those of the control plane, an agent those of its node."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -31,6 +31,7 @@ from console.access.identity import UserIdentity
 from console.receive.bounds import value_fault
 from console.records.limits import record_defect
 
+_MOST_NODES: Final = 2  # that a rejection names
 NODE_CLAIM: Final = "authentication.kubernetes.io/node-name"  # of a token: where its pod runs
 KINDS: Final[Mapping[Component, frozenset[type[Record]]]] = MappingProxyType(
     {
@@ -62,6 +63,16 @@ KINDS: Final[Mapping[Component, frozenset[type[Record]]]] = MappingProxyType(
         ),
     }
 )
+
+
+# Returns on which nodes pods are known to be, by uid; leaves out of which it knows nothing. Reads
+# the store, so it may take a while, and raises StoreError.
+PodNodes = Callable[[Collection[str]], Mapping[str, Collection[str]]]
+
+
+def no_pod_nodes(_pod_uids: Collection[str], /) -> Mapping[str, Collection[str]]:
+    """Return what is known of pods where nobody follows them: nothing."""
+    return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,3 +125,17 @@ def rejection(record: AnyRecord, sender: Sender, now: int) -> str:
     if sender.component is Component.AGENT and record.node != sender.node:
         return f"node is {quote(record.node)}, but the token is of node {quote(sender.node)}"
     return record_defect(record, now) or value_fault(record)
+
+
+def foreign_pod(record: AnyRecord, sender: Sender, nodes: Collection[str] | None) -> str:
+    """Return why an agent has no say about the pod of *record*; empty if it has.
+
+    *nodes* are those that the pod is known to be on, ``None`` where nothing is known.
+    """
+    if sender.component is not Component.AGENT or nodes is None or sender.node in nodes:
+        return ""
+    known = ", ".join(quote(node) for node in sorted(nodes)[:_MOST_NODES])
+    return (
+        f"pod {quote(record.pod_uid)} is on node {known}, but the token is of node"
+        f" {quote(sender.node)}"
+    )

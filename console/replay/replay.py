@@ -143,7 +143,13 @@ def replay_bind(
         in_force = _settings(record.settings, settings)
         there = decode_node(_content(record.snapshot, snapshot))
         asked = decode_request(record.asked, there.vocabularies)
-        node = with_rows(there.node, record.taken, record.live, positions=record.taken_positions)
+        node = with_rows(
+            there.node,
+            record.taken,
+            record.live,
+            positions=record.taken_positions,
+            shares=record.taken_shares,
+        )
         demand = demand_of_fields(record.demand)
     except (_Unavailable, ReplayContentError) as error:
         return NotReplayable(_sentence(error))

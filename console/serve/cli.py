@@ -1,5 +1,7 @@
 """The command ``vgpu console``."""
 
+import os
+import socket
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -191,6 +193,7 @@ def console(
         namespace=namespace,
         agents=agents,
         store=store,
+        instance=os.environ.get("POD_NAME") or socket.gethostname(),
         retention=Retention(age=timedelta(days=keep_days), size=keep_mib * 1024**2),
         viewers=viewers,
         prometheus=asked,

@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import closing
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -16,6 +16,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute
 
+from allocator.audit.record import Component
+from allocator.audit.record_source import ENTROPY_BITS, RecordSource
 from allocator.cli.http_server import App, ConnectionLimits, serve
 from allocator.cli.process import Start, background, freeze_when_settled, stop_event
 from allocator.cli.status_server import STATUS_LIMITS, status_app
@@ -31,6 +33,7 @@ from console.access.rights_client import ViewerRights
 from console.access.session import SessionCodec, parse_keys
 from console.access.viewer import Viewer
 from console.cluster.live_informer import LiveCluster
+from console.receive.certificate_log import ConsoleCertificateLog
 from console.receive.console_metrics import ConsoleMetrics
 from console.receive.records_server import RecordsServer
 from console.receive.sender import SenderAccounts
@@ -108,6 +111,7 @@ class ConsoleParts:
         self._clock = SYSTEM
         self.prometheus: PrometheusClient | None = None
         self.metrics = ConsoleMetrics(version=version())
+        self.metrics.set_store_limit(options.retention.size)
         self.cluster = LiveCluster(client, namespace=options.namespace)
         folder, viewers = options.certificates, options.viewers
         self._senders_ca = AuthorityFile(folder / "ca.crt")
@@ -115,6 +119,13 @@ class ConsoleParts:
         self.records_tls = ServingPair(client_ca=self._senders_ca.text, mutual=True)
         self.pages_tls = ServingPair(client_ca=self._viewers_ca, optional=True)
         self.authenticator = self._authenticator(viewers)
+        source = RecordSource(
+            Component.CONSOLE,
+            instance=options.instance,
+            version=version(),
+            entropy=secrets.randbits(ENTROPY_BITS),
+        )
+        self._certificate_log = ConsoleCertificateLog(writer=writer, source=source)
 
     @property
     def pages_context(self) -> ssl.SSLContext | None:
@@ -152,6 +163,7 @@ class ConsoleParts:
 
     def start_certificates(self, start: Start) -> None:
         """Start what rereads certificates and authorities."""
+        start(self._certificate_log.run(), "records of certificates")
         folder = self._options.certificates
         pair = PairFiles(certificate=folder / "tls.crt", key=folder / "tls.key")
         ports = (
@@ -162,8 +174,18 @@ class ConsoleParts:
         for serving, name, known in ports:
             authorities = (self._senders_ca, self._proxy_ca)
             read_pair = Reread(pair=pair, authorities=authorities, known=known)
-            controller = RefreshController(serving=serving, read_pair=read_pair, announce=_announce)
+            controller = RefreshController(
+                serving=serving,
+                read_pair=read_pair,
+                announce=_announce if name == "pages" else self._announce,
+                note_loaded=self._certificate_log.note_loaded,
+            )
             start(controller.run(), f"certificates of {name}")
+
+    def _announce(self, notice: Notice) -> None:
+        """Log a notice about the certificate, which both ports have, and record it."""
+        _announce(notice)
+        self._certificate_log.announce(notice)
 
     def services(self) -> PageServices:
         """Return what pages and their data are made from."""
@@ -172,6 +194,7 @@ class ConsoleParts:
             viewer=everybody() if self._options.viewers.read_all else self.authenticator.viewer,
             cluster=self.cluster.view,
             pods=self.cluster.pods,
+            age=self.cluster.age,
             now=self._clock.wall,
             query=None if self.prometheus is None else self.prometheus.query,
             version=version(),
@@ -188,8 +211,14 @@ class ConsoleParts:
             accounts=SenderAccounts(webhook=webhook, agent=agent),
             writer=self._writer,
             metrics=self.metrics,
+            nodes_of=self._nodes_of,
         )
         return server.app()
+
+    def _nodes_of(self, pod_uids: Collection[str]) -> dict[str, frozenset[str]]:
+        """Return where pods are known to be: by the cluster, otherwise by records of binds."""
+        found = {uid: frozenset({node}) for uid in pod_uids if (node := self.cluster.node_of(uid))}
+        return self._store.bound_nodes([uid for uid in pod_uids if uid not in found]) | found
 
     def pages(self) -> App:
         """Return what serves the port of pages."""

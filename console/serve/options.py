@@ -44,6 +44,7 @@ class ConsoleOptions:
     namespace: str
     agents: str
     store: str  # a file, or the URL of a database
+    instance: str = ""  # the name of this pod
     retention: Retention = field(default_factory=Retention)
     viewers: AccessOptions = field(default_factory=AccessOptions)
     prometheus: PrometheusTarget | None = None  # None: what is used is not known

@@ -19,7 +19,8 @@ class PageServices:
 
     ``viewer`` returns who asks, or ``None`` where nobody was authenticated. ``cluster`` returns
     nodes, ledgers and settings as they are now, ``None`` where they cannot be read yet, and
-    ``pods`` the pods that ask for GPUs now. ``query`` asks Prometheus, where there is one. A
+    ``pods`` the pods that ask for GPUs now; ``age`` says for how many seconds the API server has
+    told nothing of them, ``None`` before it has. ``query`` asks Prometheus, where there is one. A
     ``notice`` stands on every page.
     """
 
@@ -28,6 +29,7 @@ class PageServices:
     cluster: Callable[[], ClusterView | None]
     pods: Callable[[], tuple[PodView, ...]]
     now: Callable[[], datetime]
+    age: Callable[[], float | None] = lambda: None
     query: Callable[[str], Awaitable[object]] | None = None
     version: str = ""
     notice: str = ""

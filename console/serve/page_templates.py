@@ -1,12 +1,15 @@
 """Templates: pages as HTML; everything is escaped, and nothing hides or turns text round."""
 
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from allocator.model.untrusted import inert_lines
+from console.cluster.live_informer import OUTDATED_SECONDS
+from console.get.table import span
 from console.pages.parts.blocks import PageView
 from console.pages.parts.cell import absolute, stamp
 from console.serve.page_services import PageServices
@@ -52,11 +55,23 @@ class PageTemplates:
             "stamp": stamp,
             "absolute": absolute,
         }
+        self._age = services.age
         self._page = environment.get_template("page.html")
 
     def html(self, view: PageView, *, path: str, user: str) -> str:
         """Return *view*, the page at *path*, as HTML for *user*."""
-        return self._page.render(view=view, active=_section(path), user=user)
+        outdated = outdated_text(self._age())
+        return self._page.render(view=view, active=_section(path), user=user, outdated=outdated)
+
+
+def outdated_text(age: float | None) -> str:
+    """Return what to say of a picture of the cluster that is *age* seconds old; empty: nothing."""
+    if age is None or age <= OUTDATED_SECONDS:
+        return ""
+    return (
+        f"What these pages say of the cluster is {span(timedelta(seconds=age))} old: the API server"
+        " has told the console nothing since. Records are not affected."
+    )
 
 
 def _inert(value: object) -> object:

@@ -4,7 +4,7 @@ Reads may be called from several threads, ``append`` and ``prune`` from one. Eve
 scope, and tells nothing of what is beyond it.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
@@ -75,6 +75,9 @@ class RecordStore(Protocol):
 
     def snapshot(self, digest: str) -> SnapshotRecord | None:
         """Return what decisions rested on, by the digest of its content."""
+
+    def bound_nodes(self, pod_uids: Collection[str]) -> dict[str, frozenset[str]]:
+        """Return the nodes that binds of pods name, by uid; a pod without a bind is left out."""
 
     def figures(self) -> StoreFigures:
         """Return how much is stored."""

@@ -327,16 +327,32 @@ class PodResourceClaim(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class PodStatus(_message.Message):
-    __slots__ = ("phase", "containerStatuses", "initContainerStatuses", "nominatedNodeName")
+    __slots__ = ("phase", "containerStatuses", "initContainerStatuses", "nominatedNodeName", "extendedResourceClaimStatus")
     PHASE_FIELD_NUMBER: _ClassVar[int]
     CONTAINERSTATUSES_FIELD_NUMBER: _ClassVar[int]
     INITCONTAINERSTATUSES_FIELD_NUMBER: _ClassVar[int]
     NOMINATEDNODENAME_FIELD_NUMBER: _ClassVar[int]
+    EXTENDEDRESOURCECLAIMSTATUS_FIELD_NUMBER: _ClassVar[int]
     phase: str
     containerStatuses: _containers.RepeatedCompositeFieldContainer[ContainerStatus]
     initContainerStatuses: _containers.RepeatedCompositeFieldContainer[ContainerStatus]
     nominatedNodeName: str
-    def __init__(self, phase: _Optional[str] = ..., containerStatuses: _Optional[_Iterable[_Union[ContainerStatus, _Mapping]]] = ..., initContainerStatuses: _Optional[_Iterable[_Union[ContainerStatus, _Mapping]]] = ..., nominatedNodeName: _Optional[str] = ...) -> None: ...
+    extendedResourceClaimStatus: PodExtendedResourceClaimStatus
+    def __init__(self, phase: _Optional[str] = ..., containerStatuses: _Optional[_Iterable[_Union[ContainerStatus, _Mapping]]] = ..., initContainerStatuses: _Optional[_Iterable[_Union[ContainerStatus, _Mapping]]] = ..., nominatedNodeName: _Optional[str] = ..., extendedResourceClaimStatus: _Optional[_Union[PodExtendedResourceClaimStatus, _Mapping]] = ...) -> None: ...
+
+class PodExtendedResourceClaimStatus(_message.Message):
+    __slots__ = ("requestMappings", "resourceClaimName")
+    REQUESTMAPPINGS_FIELD_NUMBER: _ClassVar[int]
+    RESOURCECLAIMNAME_FIELD_NUMBER: _ClassVar[int]
+    requestMappings: _containers.RepeatedCompositeFieldContainer[ContainerExtendedResourceRequest]
+    resourceClaimName: str
+    def __init__(self, requestMappings: _Optional[_Iterable[_Union[ContainerExtendedResourceRequest, _Mapping]]] = ..., resourceClaimName: _Optional[str] = ...) -> None: ...
+
+class ContainerExtendedResourceRequest(_message.Message):
+    __slots__ = ("resourceName",)
+    RESOURCENAME_FIELD_NUMBER: _ClassVar[int]
+    resourceName: str
+    def __init__(self, resourceName: _Optional[str] = ...) -> None: ...
 
 class ContainerStatus(_message.Message):
     __slots__ = ("name", "state", "lastState")

@@ -6,10 +6,10 @@ token was issued on. An attacker on one node can write only for that node (docs/
 
 from typing import Final
 
-from allocator.catalog.conditions import text
-from allocator.catalog.keys import CAPACITY_KEY, NOT_READY_TAINT
+from allocator.catalog.conditions import strings, text
+from allocator.catalog.keys import AGENT_LABEL, CAPACITY_KEY, NOT_READY_TAINT
 from allocator.catalog.vocabularies import OWN
-from allocator.cluster.objects import AGENT_LABEL
+from allocator.cluster.objects import MODEL_LABEL
 from manifests.generator.gpunode import LISTS
 from manifests.generator.names import AGENT, DOMAIN, REPORTER, Json
 from manifests.generator.parts import (
@@ -53,8 +53,10 @@ def _nodes() -> Json:
             variable("specAfter", "dyn(object.spec)"),
             variable("statusBefore", "dyn(oldObject.status)"),
             variable("statusAfter", "dyn(object.status)"),
-            variable("had", _capacity("variables.statusBefore")),
-            variable("has", _capacity("variables.statusAfter")),
+            variable("had", _map("variables.statusBefore", "capacity")),
+            variable("has", _map("variables.statusAfter", "capacity")),
+            variable("couldGive", _map("variables.statusBefore", "allocatable")),
+            variable("canGive", _map("variables.statusAfter", "allocatable")),
             variable("taintsBefore", _list("oldObject", "spec", "taints")),
             variable("taintsAfter", _list("object", "spec", "taints")),
         ],
@@ -69,8 +71,8 @@ def _nodes() -> Json:
 
 def _node_metadata_rule() -> Json:
     return _all_hold(
-        f"an agent may write only {AGENT_LABEL} and {CAPACITY_KEY} on its Node",
-        only_keys(("labelsBefore", "labelsAfter"), f"k == {text(AGENT_LABEL)}"),
+        f"an agent may write only {AGENT_LABEL}, {MODEL_LABEL} and {CAPACITY_KEY} on its Node",
+        only_keys(("labelsBefore", "labelsAfter"), f"k in {strings((AGENT_LABEL, MODEL_LABEL))}"),
         only_keys(("before", "after"), f"k == {text(CAPACITY_KEY)}"),
         *(same_field("metadata", key) for key in _LINKS),
     )
@@ -89,10 +91,12 @@ def _node_spec_rule() -> Json:
 
 
 def _node_status_rule() -> Json:
+    extended = "k.contains('/') && !k.contains('kubernetes.io/')"
     return _all_hold(
         "an agent may write only capacity of extended resources to the status",
-        only_keys(("had", "has"), "k.contains('/') && !k.contains('kubernetes.io/')"),
-        only_keys(("statusBefore", "statusAfter"), "k == 'capacity'"),
+        only_keys(("had", "has"), extended),
+        only_keys(("couldGive", "canGive"), extended),
+        only_keys(("statusBefore", "statusAfter"), "k in ['capacity', 'allocatable']"),
     )
 
 
@@ -181,8 +185,8 @@ def _by_an_agent() -> Json:
     }
 
 
-def _capacity(status: str) -> str:
-    return f"has({status}.capacity) ? {status}.capacity : {{}}"
+def _map(owner: str, key: str) -> str:
+    return f"has({owner}.{key}) ? {owner}.{key} : {{}}"
 
 
 def _list(which: str, part: str, key: str) -> str:

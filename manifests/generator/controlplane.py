@@ -6,8 +6,9 @@ taint and cordon them.
 
 from typing import Final
 
+from allocator.catalog import hami_keys
 from allocator.catalog.conditions import strings, text
-from allocator.catalog.keys import REGISTER_KEY
+from allocator.catalog.keys import HAMI_REGISTER_KEY, REGISTER_KEY
 from allocator.controllers.requeue import FREED_KEY
 from allocator.volcano.register import HANDSHAKE_ANNOTATION, REGISTER_ANNOTATION
 from manifests.generator.names import CONTROL_PLANE, Json
@@ -21,8 +22,17 @@ from manifests.generator.parts import (
     variable,
 )
 
-# Waking schedulers, and registering with Volcano's.
-WRITTEN: Final = (FREED_KEY, REGISTER_ANNOTATION, HANDSHAKE_ANNOTATION, REGISTER_KEY)
+# Waking schedulers, registering with Volcano's and HAMi's, and the lock of their plugins.
+WRITTEN: Final = (
+    FREED_KEY,
+    REGISTER_ANNOTATION,
+    HANDSHAKE_ANNOTATION,
+    REGISTER_KEY,
+    hami_keys.REGISTER_ANNOTATION,
+    hami_keys.HANDSHAKE_ANNOTATION,
+    hami_keys.LOCK_ANNOTATION,
+    HAMI_REGISTER_KEY,
+)
 
 
 def control_plane() -> tuple[Json, Json]:

@@ -45,6 +45,7 @@ _DEVICE: Final = ObjectShape(
         "profile": _PROFILE,
         "start": Number(most=63),
         "position": Text(80, _LINE),
+        "share": Text(64, _LINE),
     },
     required=("gpu", "mode", "memoryMiB", "cores"),
     rules={
@@ -141,8 +142,8 @@ LISTS: Final[Mapping[str, Many]] = MappingProxyType(
 
 _ENTRY_TEXT: Final = (
     "pod {namespace, name, uid}, since, and containers [{name, devices [{gpu, mode, memoryMiB, "
-    "cores; for mig also profile, start and Volcano's position}]; for other than app containers "
-    "also stage}]"
+    "cores; for mig also profile, start and Volcano's position; where a GPU is shared by classes "
+    "also share}]; for other than app containers also stage}]"
 )
 
 

@@ -18,4 +18,5 @@ AGENT: Final = f"system:serviceaccount:{AGENTS}:vgpu-agent"
 REPORTER: Final = f"{OWN}agent"  # how agents sign Events
 
 UPSTREAM: Final = "upstream"  # value of served-by on nodes of the upstream plugin
+HAMI: Final = "hami"  # value of served-by on nodes of HAMi's plugin
 NODE_CLAIM: Final = "authentication.kubernetes.io/node-name"

@@ -17,6 +17,7 @@ from allocator.catalog.conditions import (
     strings,
     text,
 )
+from allocator.catalog.hami_keys import POD_KEYS
 from allocator.catalog.keys import (
     ALLOCATION_KEYS,
     CDI_PREFIX,
@@ -25,12 +26,13 @@ from allocator.catalog.keys import (
     SERVED_BY_KEY,
     USER_KEYS,
 )
-from allocator.catalog.vocabularies import OWN, VOCABULARIES
+from allocator.catalog.vocabularies import CATALOGUE, OWN
 from allocator.request.pod_annotations import HAMI_GPU_KEY, HAMI_NODE_KEY
 from manifests.generator.names import (
     AGENT,
     CONTROL_PLANE,
     DOMAIN,
+    HAMI,
     UPSTREAM,
     Json,
 )
@@ -43,15 +45,31 @@ from manifests.generator.parts import (
     variable,
 )
 
-SCHEDULERS: Final = ("system:serviceaccount:volcano-system:volcano-scheduler",)
+SCHEDULERS: Final = (
+    "system:serviceaccount:volcano-system:volcano-scheduler",
+    "system:serviceaccount:kube-system:hami-scheduler",
+)
 HIDDEN: Final = ("", "none", "void")  # values that show no GPU
-PLUGINS: Final = ("system:serviceaccount:kube-system:volcano-device-plugin",)
+PLUGINS: Final = (
+    "system:serviceaccount:kube-system:volcano-device-plugin",
+    "system:serviceaccount:kube-system:hami-device-plugin",
+)
 
 # What decided at CREATE which GPU fits; read again at bind, so it may not change in between.
 REQUEST_KEYS: Final = frozenset({HAMI_NODE_KEY, HAMI_GPU_KEY}) | frozenset(
     key
-    for v in VOCABULARIES
-    for key in (v.mode_key, v.use_models, v.not_models, v.use_uuids, v.not_uuids)
+    for v in CATALOGUE
+    for key in (
+        v.mode_key,
+        v.modes_key,
+        v.numa_key,
+        v.use_models,
+        v.not_models,
+        v.use_uuids,
+        v.not_uuids,
+        v.topology_key,
+        *(() if v.share_keys is None else (v.share_keys.policy, v.share_keys.app_class)),
+    )
     if key is not None
 )
 
@@ -163,16 +181,22 @@ def _frozen() -> tuple[Json, Json]:
         "matchConditions": [_new_or_annotated()],
         "variables": [
             *_accounts(),
-            variable("allocation", strings(ALLOCATION_KEYS)),
             variable("before", annotations_of("oldObject")),
             variable("after", annotations_of("object")),
+            variable(
+                "server",
+                f"{text(SERVED_BY_KEY)} in variables.before ? "
+                f"variables.before[{text(SERVED_BY_KEY)}] : ''",
+            ),
+            variable("upstream", f"variables.server in {strings((HAMI, UPSTREAM))}"),
+            # Plugins of other makes of GPU write HAMi's keys too, under accounts of their own.
+            variable(
+                "allocation",
+                f"{strings(ALLOCATION_KEYS)} +\n"
+                f"  (variables.server == {text(UPSTREAM)} ? [] : {strings(POD_KEYS)})",
+            ),
             variable("touched", _changed_keys(reserved)),
             variable("node", "has(oldObject.spec.nodeName) ? oldObject.spec.nodeName : ''"),
-            variable(
-                "upstream",
-                f"{text(SERVED_BY_KEY)} in variables.before && "
-                f"variables.before[{text(SERVED_BY_KEY)}] == {text(UPSTREAM)}",
-            ),
         ],
         "validations": [_decision_rule(), _allocation_rule()],
     }

@@ -2,8 +2,13 @@
 
 from typing import Final
 
-from allocator.catalog.keys import ASSIGNMENT_KEY, CAPACITY_KEY, DECISION_KEY, SERVED_BY_KEY
-from allocator.cluster.objects import AGENT_LABEL
+from allocator.catalog.keys import (
+    AGENT_LABEL,
+    ASSIGNMENT_KEY,
+    CAPACITY_KEY,
+    DECISION_KEY,
+    SERVED_BY_KEY,
+)
 from allocator.controllers.requeue import FREED_KEY
 from allocator.volcano.register import REGISTER_ANNOTATION
 from tests.authorization.rows import (
@@ -41,6 +46,13 @@ AGENT_ON_NODES: Final = (
         "patch",
         "nodes/status gpu-1",
         capacity("volcano.sh/vgpu-number", "9"),
+    ),
+    Row(
+        "agent offers what its capacity offers",
+        OWN,
+        "patch",
+        "nodes/status gpu-1",
+        status(allocatable={"aliyun.com/gpu-count": "3"}),
     ),
     Row(
         "agent takes capacity back",
@@ -83,6 +95,7 @@ AGENT_ON_NODES: Final = (
             ),
             ("cordons", "", {"spec": {"unschedulable": True}}, NODE_SPEC),
             ("labels", "", label("example.com/zone"), NODE_METADATA),
+            ("labels for another's model", "", label("nvidia.com/gpu.product"), NODE_METADATA),
             ("labels by way of the status", "/status", label("example.com/zone"), NODE_METADATA),
             ("changes another's label", "", label("team"), NODE_METADATA),
             ("removes another's label", "", label("team", None), NODE_METADATA),
@@ -114,9 +127,9 @@ AGENT_ON_NODES: Final = (
             ),
             ("removes all capacity", "/status", status(capacity=None), NODE_STATUS),
             (
-                "writes what can be allocated",
+                "writes what of its processors can be allocated",
                 "/status",
-                status(allocatable={"a.b/c": "5"}),
+                status(allocatable={"cpu": "64"}),
                 NODE_STATUS,
             ),
             (

@@ -2,10 +2,8 @@
 
 from typing import Final
 
-from allocator.catalog.keys import CAPACITY_KEY, REGISTER_KEY
-from allocator.cluster.objects import AGENT_LABEL
-from allocator.controllers.requeue import FREED_KEY
-from allocator.volcano.register import HANDSHAKE_ANNOTATION, REGISTER_ANNOTATION
+from allocator.catalog.keys import AGENT_LABEL, CAPACITY_KEY
+from manifests.generator.controlplane import WRITTEN
 from manifests.generator.names import Json
 from tests.authorization.rows import (
     DELETES,
@@ -116,10 +114,7 @@ LEDGERS: Final = (
 )
 
 NODES: Final = (
-    *(
-        Row(f"webhook writes {key}", WEBHOOK, "patch", "nodes gpu-1", note(key))
-        for key in (FREED_KEY, REGISTER_ANNOTATION, HANDSHAKE_ANNOTATION, REGISTER_KEY)
-    ),
+    *(Row(f"webhook writes {key}", WEBHOOK, "patch", "nodes gpu-1", note(key)) for key in WRITTEN),
     *(
         Row(f"webhook {words}", who, "patch", "nodes gpu-1", change, (FEW,))
         for words, who, change in (

@@ -3,6 +3,7 @@
 from typing import Final
 
 from allocator.catalog.conditions import MOST_VARIABLES
+from allocator.catalog.hami_keys import ALLOCATED_KEY, PHASE_KEY
 from allocator.catalog.keys import ASSIGNMENT_KEY, DECISION_KEY, ISOLATE_KEY, SERVED_BY_KEY
 from manifests.generator.names import Json
 from tests.authorization.rows import (
@@ -14,6 +15,8 @@ from tests.authorization.rows import (
     FALSE_WEBHOOK,
     FORGED,
     FROZEN,
+    HAMI_PLUGIN,
+    HAMI_SCHEDULER,
     KUBE_SCHEDULER,
     NAMES_GPUS,
     OPERATOR,
@@ -136,6 +139,16 @@ DECIDED: Final = (
             ("plugin", PLUGIN, "upstream", IDS),
             ("plugin", PLUGIN, "upstream", DECISION_KEY, FROZEN),
             ("plugin", PLUGIN, "upstream", SERVED_BY_KEY, FROZEN),
+            ("HAMi's scheduler", HAMI_SCHEDULER, "waiting", ALLOCATED_KEY),
+            ("HAMi's scheduler", HAMI_SCHEDULER, "bound", ALLOCATED_KEY, ALLOCATION),
+            ("HAMi's scheduler", HAMI_SCHEDULER, "waiting", DECISION_KEY, FROZEN),
+            ("HAMi's plugin", HAMI_PLUGIN, "waiting", PHASE_KEY, ALLOCATION),
+            ("HAMi's plugin", HAMI_PLUGIN, "bound", PHASE_KEY, ALLOCATION),
+            ("HAMi's plugin", HAMI_PLUGIN, "hami", PHASE_KEY),
+            ("HAMi's plugin", HAMI_PLUGIN, "hami", SERVED_BY_KEY, FROZEN),
+            ("a stranger", OPERATOR, "hami", ALLOCATED_KEY, ALLOCATION),
+            ("a stranger", OPERATOR, "waiting", ALLOCATED_KEY, ALLOCATION),
+            ("another vendor's plugin", OPERATOR, "upstream", PHASE_KEY),
         )
     ),
     Row(

@@ -95,6 +95,7 @@ WEBHOOKS_ROLES: Final = (
         get,list,watch configmaps {NAMESPACE}/vgpu-admission-settings
         get,list,watch configmaps kube-system/volcano-vgpu-device-config
         get,list,watch configmaps kube-system/volcano-vgpu-node-config
+        get,list,watch configmaps metax-operator/metax-device-config
         get,patch mutatingwebhookconfigurations vgpu-admission
         get,patch validatingwebhookconfigurations vgpu-admission
         get validatingadmissionpolicies hidden.vgpu-admission.io
@@ -228,6 +229,7 @@ OTHERS_ROLES: Final = (
         get,list,watch configmaps {NAMESPACE}/vgpu-admission-settings
         get,list,watch configmaps kube-system/volcano-vgpu-device-config
         get,list,watch configmaps kube-system/volcano-vgpu-node-config
+        get,list,watch configmaps metax-operator/metax-device-config
         """,
         installed="kube-scheduler",
     ),

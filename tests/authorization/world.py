@@ -11,6 +11,7 @@ from allocator.catalog.keys import (
 )
 from allocator.ledger.schema import FORMER_FINALIZER
 from manifests.generator.names import (
+    HAMI,
     REPORTER,
     UPSTREAM,
     Json,
@@ -95,6 +96,7 @@ OBJECTS: Final = {
     "pods team/waiting": _pod("waiting"),
     "pods team/bound": _pod("bound", "gpu-1", **{VISIBLE: "MIG-1"}),
     "pods team/upstream": _pod("upstream", "gpu-1", **{SERVED_BY_KEY: UPSTREAM}),
+    "pods team/hami": _pod("hami", "gpu-1", **{SERVED_BY_KEY: HAMI}),
     "pods plain/bound": _pod("bound", "gpu-1", "plain"),
     **{f"gpunodes {name}": gpunode(name) for name in ("gpu-1", "gpu-2")},
     f"gpunodes {KEPT}": gpunode(KEPT, finalizers=[FORMER_FINALIZER]),

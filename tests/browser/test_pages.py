@@ -51,6 +51,20 @@ def test_a_page_is_accessible(opened: Opened, axe: str, *, name: str, look: str)
     assert {address.startswith((opened.site, "data:")) for address in tab.requests()} == {True}
 
 
+def test_the_table_of_nodes_fits_a_small_laptop(opened: Opened) -> None:
+    """Its last columns are seen without scrolling, with a driver's version of three parts too."""
+    tab = opened.browser.tab(width=1300)
+    tab.open(opened.site + PATHS["nodes"])
+    tab.evaluate(
+        "document.querySelectorAll('td code').forEach(each => {"
+        " each.textContent = each.textContent.replace('550.54.15', '580.105.08') })"
+    )
+
+    assert "580.105.08" in tab.text()
+    hidden = "(each => each.scrollWidth - each.clientWidth)(document.querySelector('.scroll'))"
+    assert tab.evaluate(hidden) <= 0
+
+
 @pytest.mark.parametrize("path", ["/", "/namespaces", "/login"])
 @pytest.mark.parametrize("look", LOOKS)
 def test_charts_and_the_login_are_accessible(

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from allocator.cluster.group_pods import GroupPods
 from allocator.extender.pod import SchedulingPod
 from allocator.extender.reasons import FailureReason
 from allocator.groups.members import GroupPod
@@ -15,6 +14,7 @@ from allocator.model.gpu import Node
 from allocator.model.request import PodRequest
 from allocator.model.usage import with_grants
 from allocator.scheduling.group_steering import GroupSteering
+from allocator.supernode.group_pods import GroupPods
 from tests.builders.gpunodes import NOON, entry
 from tests.builders.model import ask, nodes_of, pod, soft_grant
 from tests.builders.supernodes import Boxes, node_group

@@ -66,6 +66,7 @@ WORK = [
     pytest.param("", metadata(annotations={CAPACITY_KEY: "a/b"}), id="note"),
     pytest.param("/status", capacity("volcano.sh/vgpu-memory"), id="capacity"),
     pytest.param("/status", capacity("example.com/renamed"), id="renamed"),
+    pytest.param("/status", {"status": {"allocatable": {"a.b/c": "5"}}}, id="allocatable"),
 ]
 
 
@@ -97,7 +98,7 @@ def test_no_agent_writes_another_node(
         pytest.param("/status", capacity("cpu", "64"), id="cpu"),
         pytest.param("/status", capacity("cpu", None), id="no-cpu"),
         pytest.param("/status", {"status": {"nodeInfo": {"bootID": "x"}}}, id="boot"),
-        pytest.param("/status", {"status": {"allocatable": {"a.b/c": "5"}}}, id="allocatable"),
+        pytest.param("/status", {"status": {"allocatable": {"cpu": "64"}}}, id="allocatable-cpu"),
         pytest.param(
             "/status", {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}, id="ready"
         ),

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from allocator.config.scheduler_policy import scheduler_configuration
 from allocator.ledger.decode import decode
+from allocator.model.problem import Loaded
 from manifests.generator.names import CONTROL_PLANE
 from tests.builders.model import T4, nodes_of
 from tests.builders.pods import GPU_MEM, container, pod
@@ -15,20 +17,19 @@ from tests.cluster.installation import GPU_NODES, PODS, Installation, installati
 from tests.cluster.ports import free_port
 from tests.cluster.scheduler import bound, kube_scheduler, refusals, schedulable
 
+GUIDES = Path(__file__).parents[1] / "guides"
 WITHIN = 30.0  # seconds; the scheduler's back-off is ten at most
 
 
 def documented(port: int) -> Json:
-    """Return the extender as it was written for the Policy of old, in the names of today."""
-    return {
-        "urlPrefix": f"http://127.0.0.1:{port}/gpushare-scheduler",
-        "filterVerb": "filter",
-        "bindVerb": "bind",
-        "enableHTTPS": False,
-        "nodeCacheCapable": True,
-        "managedResources": [{"name": GPU_MEM, "ignoredByScheduler": False}],
-        "ignorable": False,
-    }
+    """Return the configuration that ``vgpu convert`` makes of the guide's Policy file.
+
+    Only the port is another, because each test has its own.
+    """
+    text = (GUIDES / "gpushare-scheduler-policy.json").read_text().replace("32766", str(port))
+    converted = scheduler_configuration(text, kubeconfig="")
+    assert isinstance(converted, Loaded)
+    return {key: converted.value[key] for key in ("extenders",)}
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +50,7 @@ def site(
         room = {"aliyun.com/gpu-mem": "30", "aliyun.com/gpu-count": "2"}
         change = {"status": {"capacity": room, "allocatable": room}}
         found.api.patch("/api/v1/nodes/shared/status", change)
-        extenders = [documented(port)]
-        scheduler = kube_scheduler(programs["kube-scheduler"], found.plane, extenders=extenders)
+        scheduler = kube_scheduler(programs["kube-scheduler"], found.plane, **documented(port))
         yield found
         scheduler.stop()
 

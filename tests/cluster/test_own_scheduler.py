@@ -198,4 +198,5 @@ def test_every_resource_of_ours_leads_to_the_extender() -> None:
 
     managed = {one["name"] for one in extender["managedResources"]}
     assert managed == {name for v in VOCABULARIES for name in v.resources}
-    assert not any(one["ignoredByScheduler"] for one in extender["managedResources"])
+    ignored = {one["name"] for one in extender["managedResources"] if one["ignoredByScheduler"]}
+    assert ignored == {"metax-tech.com/vcore", "metax-tech.com/vmemory"}  # no node offers them

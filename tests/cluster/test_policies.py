@@ -18,7 +18,7 @@ VGPU = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "3000"}
 IDS = "volcano.sh/vgpu-ids-new"
 MODE = "volcano.sh/vgpu-mode"
 OURS = "vgpu-admission.io/c0.visible"
-(SCHEDULER,), (PLUGIN,) = map(Who, SCHEDULERS), map(Who, PLUGINS)
+SCHEDULER, PLUGIN = Who(SCHEDULERS[0]), Who(PLUGINS[0])
 TENANT = Who("tenant")
 
 

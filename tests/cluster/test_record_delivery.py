@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from allocator.audit.record import ReconfiguredRecord
+from allocator.audit.record import CertificateRecord, ReconfiguredRecord
 from console.records.query import EVERYTHING, RecordFilter
 from console.store.opening import open_store
 from manifests.generator.names import AGENT, CONTROL_PLANE
@@ -202,7 +202,8 @@ def test_a_real_console_has_every_record_after_kills_of_both(
     assert len(set(ids)) == len(ids)
     names = {each.record.pod for each in stored}
     assert {f"{each}-{number}" for each in "pq" for number in range(3)} <= names
-    assert {each.sender for each in stored} == {"webhook, by certificate and token"}
+    own = {"webhook, by certificate and token", "the console itself"}  # it records its certificate
+    assert {each.sender for each in stored} == own
 
 
 def agent_of(node: Node, folder: Path, port: int) -> Process:
@@ -241,10 +242,16 @@ def test_a_real_console_believes_an_agent_of_its_node(site: Installation, tmp_pa
             console.stop()
 
     with contextlib.closing(open_store(str(tmp_path / "records.db"))) as store:
-        (stored,) = store.export(EVERYTHING, RecordFilter())
-    assert isinstance(stored.record, ReconfiguredRecord)
-    assert (stored.record.node, stored.record.done) == ("sim-1", True)
-    assert stored.sender == "agent of node sim-1, by certificate and token"
+        sender = "agent of node sim-1, by certificate and token"
+        found = [one for one in store.export(EVERYTHING, RecordFilter()) if one.sender == sender]
+    reconfigured, certificate = sorted(
+        (one.record for one in found), key=lambda record: isinstance(record, CertificateRecord)
+    )
+    assert {record.node for record in (reconfigured, certificate)} == {"sim-1"}
+    assert isinstance(reconfigured, ReconfiguredRecord)
+    assert isinstance(certificate, CertificateRecord)
+    assert reconfigured.done
+    assert certificate.not_after
 
 
 def test_the_console_is_believed_by_its_senders(site: Installation, tmp_path: Path) -> None:

@@ -85,14 +85,19 @@ class Volcano:
 
 
 @contextlib.contextmanager
-def volcano(site: Installation, found: Mapping[str, Path]) -> Iterator[Volcano]:
-    """Install Volcano's programs as *found* and run them until the block ends."""
+def volcano(
+    site: Installation, found: Mapping[str, Path], configuration: str = CONFIGURATION
+) -> Iterator[Volcano]:
+    """Install Volcano's programs as *found* and run them until the block ends.
+
+    *configuration* is the scheduler's, ``volcano-scheduler.conf`` of its ConfigMap.
+    """
     apply_crds(site.api)
     apply_account(site.api)
     admission_port, health, port = free_port(), free_port(), free_port()
     admission = _admission(found["vc-webhook-manager"], site, admission_port)
     controllers = _controllers(found["vc-controller-manager"], site, health)
-    scheduler = _scheduler(found["vc-scheduler"], site, port)
+    scheduler = _scheduler(found["vc-scheduler"], site, port, configuration=configuration)
     with contextlib.ExitStack() as stack:
         for process, ready in (
             (admission, lambda: _listens(admission_port)),
@@ -144,7 +149,7 @@ def apply_account(api: Api) -> None:
     api.create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", body)
 
 
-def _scheduler(program: Path, site: Installation, port: int) -> Process:
+def _scheduler(program: Path, site: Installation, port: int, *, configuration: str) -> Process:
     """Return the scheduler with the account's token where a pod would find it.
 
     deviceshare asks the API server through that token alone, whatever ``--kubeconfig`` says, so
@@ -160,7 +165,7 @@ def _scheduler(program: Path, site: Installation, port: int) -> Process:
     config = json.loads(site.plane.kubeconfig.read_text())
     config["users"] = [{"name": "admin", "user": {"token": token}}]
     (folder / "kubeconfig").write_text(json.dumps(config))
-    (folder / "scheduler.conf").write_text(CONFIGURATION)
+    (folder / "scheduler.conf").write_text(configuration)
     host = urlsplit(site.plane.url)
     secrets = "/run/secrets/kubernetes.io"
     inside = (

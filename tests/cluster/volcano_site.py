@@ -24,7 +24,7 @@ from tests.cluster.installation import GPU_NODES, PODS, Installation, installati
 from tests.cluster.ports import free_port
 from tests.cluster.process import Process
 from tests.cluster.site import MANIFESTS, Who
-from tests.cluster.volcano import Volcano, http_get, volcano, volcano_programs
+from tests.cluster.volcano import CONFIGURATION, Volcano, http_get, volcano, volcano_programs
 
 TABLES = Path(__file__).parents[1] / "golden" / "volcano"
 COMPONENT = MANIFESTS / "components" / "vc-scheduler"
@@ -198,15 +198,16 @@ def asking(
 
 
 @contextlib.contextmanager
-def volcano_site(
+def volcano_site(  # noqa: PLR0913 -- what a site may differ in
     programs: Mapping[str, Path],
     folder: Path,
     *,
     settings: str = "",
     table: str = "b",
     real: bool = False,
+    scheduler: str = CONFIGURATION,
 ) -> Iterator[Rig]:
-    """Yield an installation with Volcano and the shipped geometry *table*.
+    """Yield an installation with Volcano, its *scheduler* configured so, and geometry *table*.
 
     Kubelets of air serve its nodes, unless they are *real*, for the caller to start.
     """
@@ -222,7 +223,7 @@ def volcano_site(
         if not real:
             kubelets = _kubelets(found["kwok"], site.plane)
             stack.callback(kubelets.stop)
-        yield Rig(site=site, volcano=stack.enter_context(volcano(site, found)))
+        yield Rig(site=site, volcano=stack.enter_context(volcano(site, found, scheduler)))
 
 
 def _kubelets(program: Path, plane: ControlPlane) -> Process:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from agent.driver.driver import (
+    ComputeMode,
     Device,
     Driver,
     DriverError,
@@ -97,6 +98,13 @@ class RelayedDriver:
     def enable_mig(self, gpu: str) -> MigMode:
         answer: MigMode = self._relay("enable_mig", (gpu,))
         return answer
+
+    def compute_mode(self, gpu: str) -> ComputeMode:
+        answer: ComputeMode = self._relay("compute_mode", (gpu,))
+        return answer
+
+    def set_compute_mode(self, gpu: str, mode: ComputeMode) -> None:
+        self._relay("set_compute_mode", (gpu, mode))
 
     def close(self) -> None:
         self._relay("close", ())

@@ -1,7 +1,7 @@
 """A store of records whose writes a test can hold up or make fail."""
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from allocator.audit.record import SettingsRecord, SnapshotRecord
 from console.records.query import DecisionFilter, PageRequest, RecordFilter, Scope
@@ -79,6 +79,9 @@ class HeldRecordStore:
 
     def snapshot(self, digest: str) -> SnapshotRecord | None:
         raise AssertionError(digest)
+
+    def bound_nodes(self, pod_uids: Collection[str]) -> dict[str, frozenset[str]]:
+        raise AssertionError(pod_uids)
 
     def figures(self) -> StoreFigures:
         return StoreFigures(records=len(self.kept), decisions=0, size=0, oldest="", newest="")

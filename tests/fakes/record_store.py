@@ -1,7 +1,7 @@
 """A store of records in memory, behind the protocol of the real ones: rows as they were given."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from allocator.audit.record import AdmissionRecord, SettingsRecord, SnapshotRecord
@@ -140,6 +140,9 @@ class FakeRecordStore:
             ),
             None,
         )
+
+    def bound_nodes(self, pod_uids: Collection[str]) -> dict[str, frozenset[str]]:
+        raise AssertionError(pod_uids)
 
     def figures(self) -> StoreFigures:
         times = sorted(one.record.at for one in self.stored) or [""]

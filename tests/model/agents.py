@@ -151,15 +151,20 @@ class Agent:
             self._become(gpu, foreign=MiB(self.world.rng.choice((0, 4000, 10000))))
 
     def recut(self) -> None:
-        """Take a GPU into MIG mode or out of it, as its owner may while nobody has a part of it."""
+        """Take a GPU into another mode, as its owner may while nobody has a part of it.
+
+        One without MIG goes to and fro between mps and hami-core.
+        """
         gpu = self.world.rng.choice(self.node.gpus)
         board, stored = model(gpu.model).board, self.ledger
-        if board is None or stored is None or not self._speaks(stored):
+        if stored is None or not self._speaks(stored):
             return
         if self.running or stored["spec"]["entries"]:
             return
-        if gpu.mode is Mode.MIG:
+        if gpu.mode is not Mode.HAMI_CORE:
             self._become(gpu, mode=Mode.HAMI_CORE, board=None)
+        elif board is None:
+            self._become(gpu, mode=Mode.MPS)
         else:
             self._become(gpu, mode=Mode.MIG, board=board, foreign=NO_MEMORY)
 

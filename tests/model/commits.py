@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import orjson
 
+from allocator.catalog.vocabularies import GPUSHARE
 from allocator.ledger.decode import decode
 from allocator.model.allocation import Entry, Grant
 from allocator.model.gpu import Gpu
@@ -164,6 +165,8 @@ def _count(world: World, old: Json, new: Json) -> None:
         reached["rebuilt"] += entry.uid in there and (name, entry.uid) in world.past.excused
         reached["of several GPUs"] += len({grant.gpu for grant in grants}) > 1
         reached["in two containers"] += len(entry.containers) > 1
+        if world.asked[entry.uid].vocabulary == GPUSHARE.name:
+            reached["whole by gpushare" if grants[0].cores else "shared by gpushare"] += 1
         if world.asked[entry.uid].mode is None:
             reached[f"{grants[0].mode} chosen"] += 1
     for gpu in world.decoded(name).node.gpus:

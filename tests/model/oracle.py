@@ -17,7 +17,7 @@ WHOLE: Final = 100  # percent of the cores of a GPU
 
 def wrong(gpu: Gpu) -> Iterator[str]:
     """Yield what must not be so of the grants on a GPU, whoever holds memory beside them."""
-    if any((grant.mode is Mode.MIG) is not (gpu.mode is Mode.MIG) for grant in gpu.grants):
+    if any(grant.mode is not gpu.mode for grant in gpu.grants):
         yield f"S4 {gpu.uuid} in mode {gpu.mode}: {[str(grant.mode) for grant in gpu.grants]}"
     elif gpu.mode is Mode.MIG:
         yield from _wrongly_cut(gpu)
@@ -98,6 +98,8 @@ def _ways(gpus: Sequence[Gpu], ask: ContainerRequest, mode: Mode) -> Iterator[tu
 
 def _shares(gpu: Gpu, ask: ContainerRequest, mode: Mode) -> Iterator[Grant]:
     """Yield what one container may get of one GPU, next to what is promised there."""
+    if gpu.mode is not mode:
+        return
     for grant in _instances(gpu) if mode is Mode.MIG else _share(gpu, ask, mode):
         there = _beside(gpu, [grant])
         if serves(gpu, grant, ask) and not any(wrong(there)) and not crowded(there):

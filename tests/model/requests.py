@@ -1,16 +1,19 @@
 """What pods of the model ask for, and the nodes that they ask it of: little enough to run short.
 
-Of 6000 MiB, two have room on either kind of GPU; of 1000 MiB, cores or slots run out first.
+Of 6000 MiB, two have room on either kind of GPU; of 1000 MiB, cores or slots run out first. Some
+ask in gpushare's words, for a share or for whole GPUs: both vocabularies draw on one ledger.
 """
 
 from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
+import msgspec
 import orjson
 
+from allocator.catalog.vocabularies import GPUSHARE
 from allocator.config.settings import DEFAULTS
-from allocator.model.request import Mode, PodRequest
+from allocator.model.request import ContainerRequest, Mode, PodRequest
 from tests.builders.gpunodes import NOON, Json
 from tests.builders.model import A30, T4, ask, gpu, node, pod, snapshot
 from tests.builders.pods import CORES, MEMORY, MODE, NUMBER, admitted, container, received
@@ -22,10 +25,18 @@ Wish = PodRequest
 
 NODES: Final = (
     node("n0", gpu(A30, mode=Mode.MIG)),
-    node("n1", gpu(T4), replace(gpu(T4, index=1), slots=2)),
+    node("n1", gpu(T4), replace(gpu(T4, index=1), slots=2), gpu(T4, index=2, mode=Mode.MPS)),
 )
 AROUND: Final = AdmissionContext(settings=DEFAULTS, snapshot=snapshot(*NODES))
 WEAK: Final = frozenset({"p0", "p1", "p2"})
+
+
+def gpushare(*asks: ContainerRequest) -> Wish:
+    """Return a request in gpushare's vocabulary, in GiB or for whole GPUs."""
+    request = pod(*asks, mode=Mode.MEMORY_ONLY)
+    return msgspec.structs.replace(request, vocabulary=GPUSHARE.name)
+
+
 WISHES: Final[tuple[Wish, ...]] = (
     pod(ask(6000)),
     pod(ask(12000)),
@@ -42,6 +53,13 @@ WISHES: Final[tuple[Wish, ...]] = (
     pod(ask(1000, cores=100)),
     pod(ask(6000, count=2)),
     pod(ask(1000, cores=60), ask(1000, name="second")),
+    gpushare(ask(6 * 1024)),
+    gpushare(ask(1024)),
+    gpushare(ask(cores=100)),
+    gpushare(ask(cores=100, count=2)),
+    pod(ask(6000), mode=Mode.MPS),
+    pod(ask(1000, cores=60), mode=Mode.MPS),
+    pod(ask(12000), mode=Mode.MPS),
 )
 
 
@@ -49,13 +67,19 @@ WISHES: Final[tuple[Wish, ...]] = (
 def template(wish: int) -> bytes:
     """Return a pod as admission leaves it."""
     request = WISHES[wish]
-    asking = [
-        container(one.name, {NUMBER: one.count, MEMORY: one.memory, CORES: one.cores})
-        for one in request.containers
-    ]
-    annotations = {} if request.mode is None else {MODE: str(request.mode)}
+    asking = [container(one.name, _limits(request, one)) for one in request.containers]
+    named = request.mode is not None and request.vocabulary != GPUSHARE.name
+    annotations = {MODE: str(request.mode)} if named else {}
     written = manifest(*asking, annotations=annotations)
     return orjson.dumps(admitted(received(written), AROUND))
+
+
+def _limits(request: Wish, one: ContainerRequest) -> dict[str, object]:
+    if request.vocabulary != GPUSHARE.name:
+        return {NUMBER: one.count, MEMORY: one.memory, CORES: one.cores}
+    if one.memory is None:
+        return {str(GPUSHARE.count): one.count}
+    return {str(GPUSHARE.memory): one.memory // GPUSHARE.memory_factor}
 
 
 def live(world: World, name: str, generation: str) -> Json:

@@ -27,6 +27,7 @@ from webhook.plan.plan_cli import surroundings
 from webhook.review.pod_schema import Pod
 
 PAGE = (DOCS / "ask.md").read_text()
+METAX_PAGE = (DOCS / "metax.md").read_text()  # its words have a page of their own
 EXAMPLES = re.findall(r"(?ms)^```yaml\n(.*?)^```$", PAGE)
 MANIFESTS = [text for text in EXAMPLES if "kind:" in text]
 SAMPLE = ROOT / "webhook/samples/fleet.yaml"
@@ -34,9 +35,9 @@ CONTEXT = surroundings(fleet=SAMPLE.read_text(), name=SAMPLE.name, settings=DEFA
 INJECT = f"{OWN}inject"
 
 
-def rows(header: str) -> dict[str, list[str]]:
+def rows(header: str, page: str = PAGE) -> dict[str, list[str]]:
     """Return the rows of the table that begins with *header*: the other cells by the key."""
-    found = re.search(rf"(?m)^\| {header} \|.*\n\|[-| ]+\|\n((?:\|.*\n)+)", PAGE)
+    found = re.search(rf"(?m)^\| {header} \|.*\n\|[-| ]+\|\n((?:\|.*\n)+)", page)
     assert found is not None, header
     lines = [line.strip("|").split("|") for line in found[1].splitlines()]
     return {cells[0].strip(" `"): [cell.strip() for cell in cells[1:]] for cells in lines}
@@ -119,10 +120,14 @@ def annotation_keys() -> set[str]:
         key
         for v in VOCABULARIES
         for key in (
-            v.mode_key, v.isolate_key, v.use_models, v.not_models, v.use_uuids, v.not_uuids
+            v.mode_key, v.isolate_key, v.use_models, v.not_models, v.use_uuids, v.not_uuids,
+            v.topology_key,
         )
         if key is not None
     }  # fmt: skip
+    for vocabulary in VOCABULARIES:
+        if (shares := vocabulary.share_keys) is not None:
+            own |= {shares.policy, shares.app_class}
     return own | keys.USER_KEYS | {HAMI_NODE_KEY, HAMI_GPU_KEY}
 
 
@@ -130,15 +135,15 @@ def test_the_tables_have_every_key() -> None:
     """A key that nobody can look up is used by nobody; one that is not read misleads."""
     by_name = resource_names(VOCABULARIES).by_name
 
-    assert set(rows("resource")) == set(by_name)
-    assert set(rows("annotation")) == annotation_keys()
+    assert set(rows("resource")) | set(rows("resource", METAX_PAGE)) == set(by_name)
+    assert set(rows("annotation")) | set(rows("annotation", METAX_PAGE)) == annotation_keys()
     assert set(rows("key")) == {INJECT, keys.PREFER_KEY, keys.MIN_ISOLATION_KEY, keys.HIGH_KEY}
     assert [prefix for prefix in FOREIGN if f"`{prefix}" not in PAGE] == []
 
 
 def test_each_key_is_in_an_example() -> None:
     """A table says what a key means; an example says where it goes."""
-    text = "".join(EXAMPLES)
+    text = "".join((*EXAMPLES, METAX_PAGE))
 
     used = {*resource_names(VOCABULARIES).by_name, *annotation_keys()}
     assert sorted(key for key in used if f" {key}: " not in text) == []
@@ -146,7 +151,7 @@ def test_each_key_is_in_an_example() -> None:
 
 def test_the_largest_amounts_are_those_of_the_code() -> None:
     """A number above the bound of the table is refused."""
-    table = rows("resource")
+    table = rows("resource") | rows("resource", METAX_PAGE)
 
     for name, resource in resource_names(VOCABULARIES).by_name.items():
         if resource.role is not ResourceRole.MEMORY:

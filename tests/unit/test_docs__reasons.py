@@ -64,7 +64,7 @@ CREATED: Mapping[Reason, tuple[Json, tuple[Node, ...]]] = {
         pod(container(limits={NUMBER: 1, MEMORY: 24400}), annotations={MODE: "mig"}),
         (nodes_of(8, A30, mode=Mode.MIG), A100S),
     ),
-    Reason.MODE_UNAVAILABLE: (pod(container(limits=GPU), annotations={MODE: "mps"}), (A100S,)),
+    Reason.MODE_UNAVAILABLE: (pod(container(limits=GPU), annotations={MODE: "smi"}), (A100S,)),
     Reason.MODEL_UNAVAILABLE: (
         pod(container(limits=GPU), annotations={"nvidia.com/use-gputype": "H100"}),
         (A100S,),
@@ -139,6 +139,17 @@ def test_a_pod_waits_as_the_page_says(reason: Reason, there: Node) -> None:
     assert (choice.findings[0].reason, str(choice.findings[0])) == (reason, ROWS[reason])
 
 
+def test_a_pod_of_another_class_waits_as_the_page_says() -> None:
+    """A GPU keeps the policy of the pods on it."""
+    taken = msgspec.structs.replace(soft_grant(100), share="best-effort")
+    container_request = msgspec.structs.replace(ask(1000), share="fixed-share")
+
+    choice = choose(snapshot(node("a", gpu(T4, grants=[taken]))), request_of(container_request))
+
+    finding = choice.findings[0]
+    assert (finding.reason, str(finding)) == (Reason.SHARE_CLASS, ROWS[Reason.SHARE_CLASS])
+
+
 def test_a_vocabulary_is_left_out_as_the_page_says() -> None:
     """The warning at CREATE has the same words."""
     settings = settings_of("vocabularies: [volcano]")
@@ -209,5 +220,12 @@ def test_every_row_is_compared() -> None:
     """A new reason needs an example, and a test of it."""
     compared = {*CREATED, Reason.SHARES_SHORT, Reason.UNHEALTHY, Reason.EPHEMERAL}
 
-    alone = {Reason.GROUP, Reason.ISOLATION, Reason.UNSERVED, Reason.INCOMPLETE, Reason.UNREADABLE}
+    alone = {
+        Reason.GROUP,
+        Reason.SHARE_CLASS,
+        Reason.ISOLATION,
+        Reason.UNSERVED,
+        Reason.INCOMPLETE,
+        Reason.UNREADABLE,
+    }
     assert set(ROWS) == compared | alone

@@ -32,13 +32,14 @@ from webhook.review.pod_schema import Metadata
 _MOST_CHANGES = 50
 _LARGEST_CHANGES = 8 * 1024  # bytes, beyond which only the first are recorded
 _DELETE = b"\x7f"  # the only ASCII character that JSON leaves and nobody sees
-_MOST_OWNERS = 4
-_FIRST_OWNER = 7  # its place among the texts of a record
-_MOST_GROUPS = 16
-_MOST_WARNINGS = 16
+MOST_OWNERS = 4
+_FIRST_OWNER = 4  # its place among the texts of a record
+MOST_GROUPS = 16
+MOST_WARNINGS = 16
 _MOST_CONTAINERS = 64
 _REQUESTING = (Rewritten, Refused)
 _NOBODY = Metadata()
+OwnNames = tuple[str, str, str]
 _ASKED_PATH = f"{ANNOTATIONS}/{pointer_token(ASKED_KEY)}"
 _STAGES = {Stage.INIT: "init", Stage.SIDECAR: "sidecar", Stage.APP: "main"}
 
@@ -66,7 +67,42 @@ def record(
     patch: EncodedPatch | None = None,
 ) -> dict[str, Any]:
     """Return the whole record of a mutating pass, ready to be written as one line."""
-    fields = _beginning(request, outcome, context)
+    names = own_names(request)
+    fields = own_fields(names, context.stamp, seconds=context.seconds, age=context.age)
+    fields.update(shared_fields(request, outcome, context, patch=patch))
+    return fields
+
+
+def own_names(request: Request) -> OwnNames:
+    """Return the uid of a review, and the name and uid of its pod as they were sent."""
+    metadata = request.object.metadata if request.object is not None else _NOBODY
+    return request.uid, request.name or metadata.name or "", metadata.uid or ""
+
+
+def own_fields(
+    names: OwnNames, stamp: RecordStamp, *, seconds: float, age: float | None
+) -> dict[str, Any]:
+    """Return what is different in each record, and therefore comes first in its line."""
+    review, pod, pod_uid = all_shown(names, LONGEST_NAME)
+    fields: dict[str, Any] = {
+        "kind": "admission",
+        "id": stamp.id,
+        "at": stamp.at,
+        "review": review,
+        "pod": pod,
+        "pod_uid": pod_uid,
+        "duration_seconds": seconds,
+    }
+    if age is not None:
+        fields["snapshot_age_seconds"] = round(age, 3)
+    return fields
+
+
+def shared_fields(
+    request: Request, outcome: Outcome, context: DecisionContext, *, patch: EncodedPatch | None
+) -> dict[str, Any]:
+    """Return the other fields: the records of replicas share them."""
+    fields = _circumstances(request, outcome, context)
     fields.update(_reasons(outcome))
     if patch is not None:
         fields["changes"] = _changes(patch)
@@ -74,8 +110,6 @@ def record(
         fields["asked"] = encode_request(outcome.recorded)
     if context.snapshot:
         fields["snapshot"] = context.snapshot
-    if context.age is not None:
-        fields["snapshot_age_seconds"] = round(context.age, 3)
     fields["settings"] = context.settings
     return fields
 
@@ -84,7 +118,8 @@ def confirmation_record(
     request: Request, outcome: Outcome, context: DecisionContext
 ) -> dict[str, Any]:
     """Return the short record of a validating pass, which knows the final name and UID."""
-    fields = _beginning(request, outcome, context)
+    fields = own_fields(own_names(request), context.stamp, seconds=context.seconds, age=None)
+    fields.update(_circumstances(request, outcome, context))
     if isinstance(outcome, Rewritten):
         fields["digest"] = outcome.digest
         fields["mode"] = str(outcome.choice.mode)
@@ -148,49 +183,39 @@ def _shown_annotation(op: Operation) -> Operation:
     return op if is_plain(path) else {"op": op["op"], "path": inert(path[:LONGEST_NAME])}
 
 
-def _beginning(request: Request, outcome: Outcome, context: DecisionContext) -> dict[str, Any]:
+def _circumstances(request: Request, outcome: Outcome, context: DecisionContext) -> dict[str, Any]:
     """Return what records of all passes have: who wrote it, and whose request it is."""
     stamp = context.stamp
     metadata = request.object.metadata if request.object is not None else _NOBODY
     user, owners = request.user_info, metadata.owner_references or ()
     texts = [
-        request.uid,
         request.operation,
         request.namespace,
-        request.name or metadata.name or "",
         metadata.generate_name or "",
-        metadata.uid or "",
         user.username,
     ]
-    for owner in owners[:_MOST_OWNERS]:
+    for owner in owners[:MOST_OWNERS]:
         texts += (owner.kind, owner.name, owner.uid)
     last = len(texts)
-    texts += (user.groups or ())[:_MOST_GROUPS]
+    texts += (user.groups or ())[:MOST_GROUPS]
     shown = all_shown(texts, LONGEST_NAME)  # of all at once: nearly always they stay as they are
     return {
-        "kind": "admission",
-        "id": stamp.id,
         "schema": SCHEMA,
-        "at": stamp.at,
         "component": stamp.component,
         "instance": stamp.instance,
         "version": stamp.version,
         "caller": stamp.caller,
         "step": context.step,
         "outcome": word(outcome),
-        "review": shown[0],
-        "operation": shown[1],
-        "namespace": shown[2],
-        "pod": shown[3],
-        "generate_name": shown[4],
-        "pod_uid": shown[5],
+        "operation": shown[0],
+        "namespace": shown[1],
+        "generate_name": shown[2],
         "owners": [
             {"kind": shown[at], "name": shown[at + 1], "uid": shown[at + 2]}
             for at in range(_FIRST_OWNER, last, 3)
         ],
-        "user": shown[6],
+        "user": shown[3],
         "groups": shown[last:],
-        "duration_seconds": context.seconds,
     }
 
 
@@ -224,7 +249,7 @@ def _reasons(outcome: Outcome) -> Mapping[str, Any]:
 
 
 def _sentences(texts: Sequence[str]) -> Sequence[str]:
-    return [inert(text[:LONGEST_TEXT]) for text in texts[:_MOST_WARNINGS]] if texts else texts
+    return [inert(text[:LONGEST_TEXT]) for text in texts[:MOST_WARNINGS]] if texts else texts
 
 
 def _asked_fields(container: ContainerRequest) -> dict[str, Any]:

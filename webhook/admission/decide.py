@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from allocator.catalog.injection import Column
 from allocator.catalog.vocabularies import Vocabulary
-from allocator.config.settings import expected_kinds
+from allocator.config.node_templates import expected_kinds
 from allocator.model.decision import Finding, Findings, ModeChoice, Reason, findings_of
 from allocator.model.request import PodRequest
 from allocator.model.value import Value

@@ -23,6 +23,7 @@ from allocator.catalog.injection import (
     key_path,
 )
 from allocator.model.request import Priority
+from allocator.model.units import WHOLE_GPU
 from allocator.model.value import Value
 from allocator.request.pod_fields import EnvVar
 from webhook.review.json_patch import Entry
@@ -98,6 +99,7 @@ def _fill(text: str, amounts: InjectionValues) -> str:
     return text.format(
         memory=amounts.memory,
         cores=amounts.cores,
+        threads=amounts.cores or WHOLE_GPU,
         units=amounts.units,
         pod_units=amounts.pod_units,
         priority=int(amounts.priority),

@@ -5,12 +5,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from allocator.catalog.injection import MOUNTS, VARIABLES, Column
-from allocator.catalog.keys import ASKED_KEY, DECISION_KEY, MODE_KEY, MODE_SOURCE_KEY
+from allocator.catalog.keys import (
+    ASKED_KEY,
+    DECISION_KEY,
+    HAMI_WEBHOOK_LABEL,
+    MODE_KEY,
+    MODE_SOURCE_KEY,
+)
 from allocator.catalog.launchers import launcher_of
 from allocator.catalog.vocabularies import OTHER_PLUGINS, Vocabulary
 from allocator.config.settings import (
     Injection,
-    NodeAgent,
     SchedulerName,
     Settings,
     Tolerance,
@@ -43,6 +48,7 @@ _COLUMN_OF: Final = {
     Mode.MIG: Column.MIG,
     Mode.HAMI_CORE: Column.HAMI_CORE,
     Mode.MEMORY_ONLY: Column.MEMORY_ONLY,
+    Mode.MPS: Column.MPS,
 }
 
 
@@ -103,8 +109,10 @@ class Rewrite(Value, frozen=True):
     @property
     def column(self) -> Column:
         """Return how its asking containers are treated."""
-        served_by = family_of(self.request).served_by(self.settings)
-        if served_by is NodeAgent.UPSTREAM:
+        family = family_of(self.request)
+        if not family.injects:
+            return Column.VOID
+        if family.served_by(self.settings).is_other:
             return Column.UPSTREAM
         if self.choice.source is ModeSource.BEST:
             return Column.OPEN
@@ -171,7 +179,7 @@ class Rewrite(Value, frozen=True):
             *tenant_checks.annotations(self.pod),
             *tenant_checks.placement(self.pod),
             *tenant_checks.volumes(self.pod, self.settings.host_root),
-            *tenant_checks.priority(self.request.priority, allowed=self.high_priority),
+            *tenant_checks.priority(self.request, allowed=self.high_priority),
             *tenant_checks.library(self.request, self.column),
         ]
 
@@ -191,7 +199,7 @@ class Rewrite(Value, frozen=True):
             cores=container.cores,
             units=memory // factor,
             pod_units=sum([c.memory or 0 for c in self.request.containers]) // factor,
-            priority=self.request.priority,
+            priority=self.request.priority if container.priority is None else container.priority,
             vocabulary=self.vocabulary.name,
         )
         return tenant_checks.CheckedContainer(
@@ -292,8 +300,10 @@ class Rewrite(Value, frozen=True):
                 if ref.container.env_from:
                     yield f"{ref.place}: envFrom could override a variable of the device plugin"
         volcano = self.pod.spec.scheduler_name in self.settings.volcano_schedulers
-        if volcano and self.vocabulary.mode_key is None:
+        if volcano and self.vocabulary.slot not in self.vocabulary.resources:
             yield f"pod: vc-scheduler counts {self.vocabulary.name} requests as whole GPUs"
+        if (self.pod.metadata.labels or {}).get(HAMI_WEBHOOK_LABEL) == "ignore":
+            yield f"pod: the label {HAMI_WEBHOOK_LABEL} is not read; that of the namespace decides"
         yield from self._instance_warnings()
         yield from self._launcher_warnings()
         if self.pod.spec.resource_claims and not self._extender_asked():

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
+from allocator.catalog.hami_keys import POD_KEYS
 from allocator.catalog.injection import Column
 from allocator.catalog.keys import (
     ADMISSION_KEYS,
@@ -33,6 +34,7 @@ from allocator.model.value import Value
 from allocator.request.annotation_keys import MOST_KEYS, closest_key
 from allocator.request.containers import MOST_FINDINGS
 from allocator.request.pod_fields import EnvVar
+from allocator.request.wording import field_of, place_of, short_name, vocabulary_of
 from webhook.admission.containers import ContainerRef, normal
 from webhook.admission.injection import (
     OWN_VOLUMES,
@@ -49,7 +51,8 @@ from webhook.review.pod_schema import Pod
 _KEPT_KEYS: Final = USER_KEYS | ADMISSION_KEYS
 _USER_KEYS: Final = tuple(sorted(USER_KEYS))
 # Close to none that a person may write, whatever they look like.
-_WRITTEN_KEYS: Final = ALLOCATION_KEYS | {ASSIGNMENT_KEY, SERVED_BY_KEY, HINT_KEY}
+_ALLOCATION_KEYS: Final = ALLOCATION_KEYS | POD_KEYS
+_WRITTEN_KEYS: Final = _ALLOCATION_KEYS | {ASSIGNMENT_KEY, SERVED_BY_KEY, HINT_KEY}
 _RESERVED_KEYS: Final = (CDI_PREFIX, OWN)
 _HIDDEN: Final = frozenset({"", "void", "none"})
 _DEVICE_LISTS: Final = frozenset(
@@ -67,7 +70,7 @@ def _reserved_annotations(pod: Pod) -> Iterator[Finding]:
     compared = 0
     for key in pod.metadata.annotations or ():
         kept = key in _KEPT_KEYS or not key.startswith(_RESERVED_KEYS)
-        if key in ALLOCATION_KEYS or not kept:
+        if key in _ALLOCATION_KEYS or not kept:
             compared += 1
             unknown = key not in _WRITTEN_KEYS and compared <= MOST_KEYS
             meant = closest_key(key, _USER_KEYS) if unknown else None
@@ -93,17 +96,33 @@ def placement(pod: Pod) -> Iterator[Finding]:
         )
 
 
-def priority(asked: Priority, *, allowed: bool) -> Iterator[Finding]:
+def priority(request: PodRequest, *, allowed: bool) -> Iterator[Finding]:
     """Find high task priority in a namespace that does not allow it."""
-    if asked is Priority.HIGH and not allowed:
+    if allowed:
+        return
+    remedy = (
+        f"remove it, or ask an administrator to annotate the namespace with "
+        f"{HIGH_KEY}={HIGH_ALLOWED}"
+    )
+    for container_request in request.containers:
+        if container_request.priority is Priority.HIGH:
+            resource = vocabulary_of(request).priority or ""
+            yield Finding(
+                reason=Reason.PRIORITY,
+                place=place_of(container_request),
+                field=field_of(container_request, resource),
+                what=f"{short_name(resource)} 0 slows down other pods on the GPU, which the "
+                "namespace does not allow",
+                remedy=remedy,
+            )
+    if request.priority is Priority.HIGH:
         yield Finding(
             reason=Reason.PRIORITY,
             place="pod",
             field=f'metadata.annotations["{PRIORITY_KEY}"]',
             what=f"{PRIORITY_KEY} high slows down other pods on the GPU, which the namespace "
             "does not allow",
-            remedy=f"remove it, or ask an administrator to annotate the namespace with "
-            f"{HIGH_KEY}={HIGH_ALLOWED}",
+            remedy=remedy,
         )
 
 
@@ -235,6 +254,8 @@ def _mounts(subject: CheckedContainer) -> Iterator[Finding]:
 def _reserved_path(path: str, column: Column) -> str | None:
     for reserved in RESERVED_PATHS:
         if column is Column.VOID and reserved.path not in _DEVICE_LISTS:
+            continue
+        if reserved.only not in {None, column}:
             continue
         if path == reserved.path or path.startswith(reserved.path + "/"):
             return reserved.path

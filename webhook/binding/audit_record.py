@@ -14,7 +14,13 @@ from allocator.mig.slot_policy import slot_policy
 from allocator.model.allocation import Entry
 from allocator.model.untrusted import LONGEST_NAME, all_shown, escaped, inert
 from allocator.replay.decision_fields import LONGEST_TEXT, given_fields, released_fields
-from allocator.replay.node_codec import demand_fields, live_rows, taken_positions, taken_rows
+from allocator.replay.node_codec import (
+    demand_fields,
+    live_rows,
+    taken_positions,
+    taken_rows,
+    taken_shares,
+)
 from allocator.replay.recorded_request import RecordedRequest
 from allocator.replay.request_fields import encode_request
 from webhook.binding.batch import Outcome
@@ -120,6 +126,7 @@ class BindRecords:
             "ledger": inputs.version,
             "taken": taken_rows(node),
             "taken_positions": taken_positions(node),
+            "taken_shares": taken_shares(node),
             "live": live_rows(node),
             "asked": encode_request(recorded),
             "demand": demand_fields(inputs.demand, node),

@@ -82,6 +82,7 @@ def _promise(
         entry=entry,
         inputs=bind_inputs(bind, context, ledger),
         served_by=family_of(bind.wanted.request).served_by(context.settings),
+        told_to_hami=context.settings.hami_register,
     )
 
 

@@ -4,13 +4,20 @@ The API server writes them together with the node name. They serve people, other
 downward API; the authority is the GPUNode (docs/design.md, commit rule 6).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 import orjson
 
-from allocator.catalog.injection import GPU_INDEX, GPU_UNITS, PRELOAD_LIBRARY, PRELOAD_NOTHING
+from allocator.catalog import hami_keys as hami
+from allocator.catalog.injection import (
+    GPU_INDEX,
+    GPU_UNITS,
+    MPS_MEMORY,
+    PRELOAD_LIBRARY,
+    PRELOAD_NOTHING,
+)
 from allocator.catalog.keys import (
     ALLOCATION_KEYS,
     ASSIGNMENT_KEY,
@@ -23,6 +30,7 @@ from allocator.catalog.vocabularies import OWN, Vocabulary
 from allocator.config.settings import NodeAgent
 from allocator.families.family import BoundPod
 from allocator.families.registry import family_of
+from allocator.hami.bound_pod import hami_annotations
 from allocator.ledger.commit import wire_of
 from allocator.model.allocation import Assignment, Entry, Grant
 from allocator.model.request import Mode
@@ -31,7 +39,7 @@ from webhook.admission.containers import container_refs
 from webhook.admission.rewrite import keys_of
 from webhook.binding.decide import BindInputs, BindRequest
 from webhook.review.binding_schema import Binding
-from webhook.review.json_patch import Intent, Operation
+from webhook.review.json_patch import Intent, Operation, pointer_token
 from webhook.review.json_patch import operations as annotating
 from webhook.review.pod_schema import Pod
 
@@ -45,6 +53,7 @@ class Commit:
     entry: Entry  # the same, as the ledger records it
     inputs: BindInputs  # what was decided on
     served_by: NodeAgent  # whose agent or plugin serves the node
+    told_to_hami: bool = False  # HAMi's scheduler counts the pods that our agent serves
 
 
 def strip_reserved(binding: Binding, vocabularies: Iterable[Vocabulary]) -> list[Operation]:
@@ -76,7 +85,21 @@ def committed_patch(commit: Commit, now: datetime) -> list[Operation]:
         annotations_removed=_reserved_keys(binding, commit.inputs.vocabularies),
     )
     uid = {"op": "add", "path": "/metadata/uid", "value": commit.entry.uid}
-    return [uid, *annotating(_as_pod(binding), intent)]
+    return [uid, *annotating(_as_pod(binding), intent), *_label_operations(commit)]
+
+
+def _label_operations(commit: Commit) -> list[Operation]:
+    """Return what adds HAMi's label, by which its monitor finds the pods of a node.
+
+    API servers since 1.35 copy labels from a Binding to its pod. Earlier ones ignore them.
+    """
+    if not _is_told_to_hami(commit):
+        return []
+    node = commit.assignment.node
+    if commit.bind.bound.binding.metadata.labels is None:
+        return [{"op": "add", "path": "/metadata/labels", "value": {hami.NODE_KEY: node}}]
+    path = f"/metadata/labels/{pointer_token(hami.NODE_KEY)}"
+    return [{"op": "add", "path": path, "value": node}]
 
 
 def _as_pod(binding: Binding) -> Pod:
@@ -89,21 +112,32 @@ def _reserved_keys(binding: Binding, vocabularies: Iterable[Vocabulary]) -> tupl
     read = {
         key
         for v in vocabularies
-        for key in (v.mode_key, v.use_models, v.not_models, v.use_uuids, v.not_uuids)
+        for key in (
+            v.mode_key,
+            v.modes_key,
+            v.numa_key,
+            v.use_models,
+            v.not_models,
+            v.use_uuids,
+            v.not_uuids,
+        )
     }
     return tuple(
         key
         for key in binding.metadata.annotations or ()
-        if key in ALLOCATION_KEYS or key in read or key.startswith((OWN, CDI_PREFIX))
+        if key in ALLOCATION_KEYS
+        or key in hami.POD_KEYS
+        or key in read
+        or key.startswith((OWN, CDI_PREFIX))
     )
 
 
 def annotations(commit: Commit, now: datetime) -> dict[str, str]:
-    """Return all annotations of a bound pod: its family's, ours, and those its env reads."""
+    """Return all annotations of a bound pod: the plugin's, ours, and those its env reads."""
     bind, mode = commit.bind, commit.assignment.mode
     held = wire_of(commit.entry)["containers"]
     values = {
-        **family_of(bind.wanted.request).binding_annotations(_bound_pod(commit, now)),
+        **_plugin_annotations(commit, now),
         bind.vocabulary.mode_key or MODE_KEY: str(mode),
         MODE_SOURCE_KEY: str(bind.source),
         SERVED_BY_KEY: str(commit.served_by),
@@ -114,6 +148,18 @@ def annotations(commit: Commit, now: datetime) -> dict[str, str]:
     if commit.served_by is NodeAgent.OURS:
         values.update(_container_annotations(commit))
     return values
+
+
+def _plugin_annotations(commit: Commit, now: datetime) -> Mapping[str, str]:
+    """Return what the plugin of the node and other schedulers read."""
+    bound, family = _bound_pod(commit, now), family_of(commit.bind.wanted.request)
+    by_hami = commit.served_by is NodeAgent.HAMI
+    values = {} if by_hami else family.binding_annotations(bound)
+    return {**values, **hami_annotations(bound)} if _is_told_to_hami(commit) else values
+
+
+def _is_told_to_hami(commit: Commit) -> bool:
+    return commit.told_to_hami or commit.served_by is NodeAgent.HAMI
 
 
 def _bound_pod(commit: Commit, now: datetime) -> BoundPod:
@@ -151,6 +197,8 @@ def _container_annotations(commit: Commit) -> Iterator[tuple[str, str]]:
             yield f"{key}.visible", ",".join(grant.gpu for grant in grants)
         for k, grant in enumerate(grants):
             yield f"{key}.memory-{k}", f"{grant.memory}m"
+        if commit.assignment.mode is Mode.MPS and grants:
+            yield f"{key}.{MPS_MEMORY}", f"0={grants[0].memory}M"
         yield f"{key}.cores", str(max((grant.cores for grant in grants), default=0))
         yield f"{key}.preload", _preload(commit.assignment.mode)
         if commit.bind.vocabulary.share_variables and asking[held.name].memory is not None:

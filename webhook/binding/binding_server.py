@@ -4,6 +4,7 @@ What the API server would refuse is denied before anything is committed; ``commi
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +13,10 @@ import structlog
 
 from allocator.cluster.assumed_pods import AssumedPods
 from allocator.cluster.inventory import GPU_NODES
+from allocator.config.settings import NodeAgent
 from allocator.extender.pod import BINDING_PRIORITY, SchedulingPod
+from allocator.families.registry import family_of
+from allocator.hami.node_lock_client import NodeLockClient
 from allocator.ledger.commit import remove_entries
 from allocator.ledger.ledger import Ledger
 from allocator.model.request import PodRequest
@@ -39,7 +43,9 @@ from webhook.binding.decide import (
     ServedUpstream,
     cache_suffices,
     conflict,
+    forbidden,
     judge,
+    locked_refusal,
     pending_refusal,
     surplus_ledgers,
     unbindable_reason,
@@ -199,6 +205,11 @@ class BindingHandler:
             why_not = await self._replace_oldest(bind, context, elsewhere)
             if why_not is not None:
                 return why_not
+        request = bind.wanted.request
+        family = family_of(request)
+        locking = family.needs_lock is not None and family.needs_lock(request)
+        if locking or family.served_by(context.settings) is NodeAgent.HAMI:
+            return await self._commit_locked(bind, context)
         return await self._commit_in_group(bind, context)
 
     async def _commit_in_group(self, bind: BindRequest, context: AdmissionContext) -> Outcome:
@@ -213,6 +224,24 @@ class BindingHandler:
         outcome = await self.commit(bind, context)
         if opens and isinstance(outcome, Commit):
             return await groups.confirm(bind) or outcome
+        return outcome
+
+    async def _commit_locked(self, bind: BindRequest, context: AdmissionContext) -> Outcome:
+        """Commit while the pod holds HAMi's node lock, because the plugin serves its holder.
+
+        The plugin releases it. Where the Binding fails after the hook, the leader does.
+        """
+        locks, bound = NodeLockClient(calls=self.calls, clock=self.clock), bind.bound
+        try:
+            locked = await locks.take(bound.node, bound.namespace, bound.pod)
+        except NotFoundError:
+            return forbidden(f"node {quote(bound.node)} does not exist")
+        if not locked:
+            return locked_refusal(bound.node)
+        outcome = await self._commit_in_group(bind, context)
+        if not isinstance(outcome, Commit):
+            with contextlib.suppress(KubeError):  # the leader releases it later
+                await locks.release(bound.node, bound.namespace, bound.pod)
         return outcome
 
     async def _replace_oldest(

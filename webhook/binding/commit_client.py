@@ -204,7 +204,10 @@ class CommitQueues:
 
 
 def _answer_without_ledger(binds: Iterable[_WaitingBind]) -> None:
-    """Answer for a node without a GPUNode."""
+    """Answer for a node without a GPUNode.
+
+    Volcano's plugin and scheduler do without us there; HAMi's plugin waits for what we write.
+    """
     for waiting_bind in binds:
         upstream = waiting_bind.context.settings.node_agent is NodeAgent.UPSTREAM
         text = f'node "{waiting_bind.bind.bound.node}" has no GPUs known to vgpu-admission'

@@ -12,6 +12,8 @@ from typing import Final
 
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.config.namespace_policy import NamespacePolicy, isolation_finding
+from allocator.config.settings import NodeAgent
+from allocator.hami.device_list import wished_gpus
 from allocator.ledger.assign import NoFit, PodClaim
 from allocator.ledger.ledger import Ledger, node_for
 from allocator.mig.geometry import Geometries
@@ -33,6 +35,8 @@ from webhook.admission.context import AdmissionContext
 from webhook.review.admission_review import Refusal
 from webhook.review.binding_schema import BindingReview, LivePod, UnreadablePodError
 
+# DeviceClasses of NVIDIA's and HAMi's drivers stand for nvidia.com/gpu.
+CLAIMED_PREFIX: Final = "nvidia.com/"
 CONFLICT: Final = 409  # HTTP status of a refusal that may pass later or on another node
 MOST_PROMISES: Final = 2  # entries of one pod that is not bound yet
 
@@ -97,9 +101,29 @@ def judge(bound: BindingReview, live: LivePod, context: AdmissionContext) -> Jud
     why = unbindable_reason(bound, live)
     if why:
         return conflict(f"pod {quote(bound.pod)} {why}")
+    if claimed := live.claimed & resources_of(context.vocabularies):
+        return conflict(_claimed_text(bound, min(claimed)))
     if isinstance(request, Findings):
         return _invalid(bound, request.first)
     return _bind_request(bound, live, request, context=context)
+
+
+def resources_of(vocabularies: Iterable[Vocabulary]) -> frozenset[str]:
+    """Return the resources by which pods ask us for GPUs."""
+    return frozenset(name for v in vocabularies for name in (*v.resources, v.slot))
+
+
+def _claimed_text(bound: BindingReview, resource: str) -> str:
+    """Say that the pod would get a device past us.
+
+    Since Kubernetes 1.36 a scheduler serves an extended resource that a node has none of from a
+    DeviceClass of that name, with a whole device that no ledger knows of.
+    """
+    return (
+        f"pod {quote(bound.pod)}: {quote(resource)} was allocated from a DeviceClass, because node "
+        f"{quote(bound.node)} has none to give; remove extendedResourceName from that DeviceClass, "
+        "or let an agent serve the node"
+    )
 
 
 def _invalid(bound: BindingReview, finding: Finding) -> Denied:
@@ -111,11 +135,29 @@ def cache_suffices(bound: BindingReview, live: LivePod, context: AdmissionContex
     """Return whether the cached pod is enough to judge by.
 
     Its request is immutable and its uid becomes a precondition of the Binding. A pod that would
-    be denied is read again, and so is one whose scheduler annotates it right before the bind.
+    be denied is read again, and so is one that its scheduler changes right before the bind: by an
+    annotation, or by a claim for a resource which DeviceClasses of others may stand for.
     """
     mine = bound.binding.metadata.uid == live.uid
-    written_on = live.pod.spec.scheduler_name in context.settings.volcano_schedulers
+    settings = context.settings
+    written_on = (
+        settings.hami_register
+        or settings.node_agent is NodeAgent.HAMI
+        or live.pod.spec.scheduler_name in settings.volcano_schedulers
+        or _may_be_claimed(live)
+    )
     return mine and not written_on and not unbindable_reason(bound, live)
+
+
+def _may_be_claimed(live: LivePod) -> bool:
+    """Say whether the pod names a resource of NVIDIA's, for which a DeviceClass may stand."""
+    spec = live.pod.spec
+    return any(
+        name.startswith(CLAIMED_PREFIX)
+        for container in (*spec.containers, *(spec.init_containers or ()))
+        if container.resources is not None
+        for name in container.resources.limits or ()
+    )
 
 
 def unbindable_reason(bound: BindingReview, live: LivePod) -> str:
@@ -155,7 +197,7 @@ def _bind_request(
             uid=live.uid,
             request=admitted.request,
             mode=admitted.mode or context.namespace.only_mode,
-            gpus=listed_uuids(listed),
+            gpus=listed_uuids(listed) or wished_gpus(present, bound.node),
             hard_policy=hard_policy(present, live.labels, context.settings.gpu_exclusive_rules),
             positions=listed_positions(listed),
         ),
@@ -181,6 +223,14 @@ def pending_refusal(node: str) -> Refusal:
     """Refuse another entry for a pod whose containers may have started on *node*."""
     return conflict(
         f"an earlier binding of the pod to {quote(node)} is still pending; the scheduler will retry"
+    )
+
+
+def locked_refusal(node: str) -> Refusal:
+    """Refuse a pod while another one is about to start on *node*, whose plugin goes by a lock."""
+    return conflict(
+        f"node {quote(node)}: another pod is about to get its GPUs there, and the device plugin "
+        "serves one pod at a time; the scheduler will retry"
     )
 
 

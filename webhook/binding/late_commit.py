@@ -6,18 +6,21 @@ GPUs; the amounts always come from the request, which is immutable
 (docs/design.md, commit rules 5 and 6).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
 import orjson
 
+from allocator.catalog.hami_keys import ALLOCATED_KEY, NODE_KEY
 from allocator.catalog.keys import ASSIGNMENT_KEY
 from allocator.catalog.vocabularies import OWN
-from allocator.config.settings import NodeAgent
+from allocator.families.registry import family_of
+from allocator.hami.device_list import parse_hami_list, wished_gpus
 from allocator.ledger.commit import wire_of
 from allocator.ledger.ledger import Ledger, annotated_entry
 from allocator.model.allocation import ContainerGrants, Entry, Grant
@@ -28,6 +31,7 @@ from allocator.request.pod_summary import PodSummary
 from allocator.volcano.device_list import (
     LIST_ANNOTATION,
     LIST_NODE_ANNOTATION,
+    ListedDevice,
     listed_uuids,
     parse_device_list,
 )
@@ -36,12 +40,12 @@ from webhook.binding.decide import BindRequest, conflict
 from webhook.review.admission_review import Refusal, UserInfo
 from webhook.review.binding_schema import (
     Binding,
+    BindingMetadata,
     BindingRequest,
     BindingReview,
     BindingTarget,
     LivePod,
 )
-from webhook.review.pod_schema import Metadata
 
 
 class LateBasis(StrEnum):
@@ -64,7 +68,7 @@ class LateClaim:
 def as_bound(pod: PodSummary, user: str) -> BindingReview:
     """Return the Binding of *pod* as the webhook would have seen it."""
     binding = Binding(
-        metadata=Metadata(name=pod.name), target=BindingTarget(kind="Node", name=pod.node)
+        metadata=BindingMetadata(name=pod.name), target=BindingTarget(kind="Node", name=pod.node)
     )
     request = BindingRequest(uid="", user_info=UserInfo(username=user), object=binding)
     return BindingReview(
@@ -133,18 +137,13 @@ def _listed_grants(bind: BindRequest, ledger: Ledger) -> tuple[ContainerGrants, 
 
     Its list says on which GPUs.
     """
-    written = bind.live.pod.metadata.annotations or {}
-    listed = (
-        parse_device_list(written.get(LIST_ANNOTATION, ""))
-        if written.get(LIST_NODE_ANNOTATION) == bind.bound.node
-        else ()
-    )
+    listed = _listed_devices(bind)
     container_requests = bind.wanted.request.containers
     memory = {gpu.uuid: gpu.memory for gpu in ledger.node.gpus}
-    devices = [device for part in listed for device in part]
-    if any(d.position or d.uuid not in memory for d in devices) or len(container_requests) != len(
-        listed
-    ):
+    devices = [device for part in listed.values() for device in part]
+    if any(d.position or d.uuid not in memory for d in devices):
+        return None
+    if any(not listed.get(container_request.name) for container_request in container_requests):
         return None
     return tuple(
         ContainerGrants(
@@ -152,15 +151,52 @@ def _listed_grants(bind: BindRequest, ledger: Ledger) -> tuple[ContainerGrants, 
             grants=tuple(
                 Grant(
                     gpu=device.uuid,
-                    mode=bind.wanted.mode or Mode.HAMI_CORE,
+                    mode=bind.wanted.mode or bind.wanted.request.named_mode or Mode.HAMI_CORE,
                     memory=container_request.memory_on(memory[device.uuid]),
                     cores=container_request.cores,
+                    share=container_request.share,
                 )
-                for device in part
+                for device in listed[container_request.name]
             ),
         )
-        for container_request, part in zip(container_requests, listed, strict=True)
+        for container_request in container_requests
     )
+
+
+def _listed_devices(bind: BindRequest) -> Mapping[str, Sequence[ListedDevice]]:
+    """Return what another scheduler listed for its node, by container.
+
+    Volcano lists the containers that ask, HAMi all of them and init containers first.
+    """
+    pod, node = bind.live.pod, bind.bound.node
+    written = pod.metadata.annotations or {}
+    parts: Sequence[Sequence[ListedDevice]]
+    names: Sequence[str]
+    if written.get(LIST_NODE_ANNOTATION) == node:
+        parts = parse_device_list(written.get(LIST_ANNOTATION, ""))
+        names = [container_request.name for container_request in bind.wanted.request.containers]
+    elif uuids := _listed_by_family(bind):
+        parts = [[ListedDevice(uuid, 0, 0) for uuid in part] for part in uuids]
+        names = _container_names(bind)
+    elif written.get(NODE_KEY) == node:
+        parts = parse_hami_list(written.get(ALLOCATED_KEY, "")) or ()
+        names = _container_names(bind)
+    else:
+        return {}
+    return dict(zip(names, parts, strict=True)) if len(names) == len(parts) else {}
+
+
+def _listed_by_family(bind: BindRequest) -> Sequence[Sequence[str]]:
+    """Return the UUIDs of each container that are written for its family's own plugin."""
+    written = bind.live.pod.metadata.annotations or {}
+    if written.get(NODE_KEY, bind.bound.node) != bind.bound.node:
+        return ()
+    return family_of(bind.wanted.request).listed_uuids(written)
+
+
+def _container_names(bind: BindRequest) -> Sequence[str]:
+    spec = bind.live.pod.spec
+    return [container.name for container in (*(spec.init_containers or ()), *spec.containers)]
 
 
 def _as_asked(
@@ -204,7 +240,13 @@ def _amounts(
     if grant.gpu not in memory:
         return grant
     amount = container_request.memory_on(memory[grant.gpu])
-    return msgspec.structs.replace(grant, mode=mode, memory=amount, cores=container_request.cores)
+    return msgspec.structs.replace(
+        grant,
+        mode=mode,
+        memory=amount,
+        cores=container_request.cores,
+        share=container_request.share,
+    )
 
 
 def _gpus(containers: Iterable[ContainerGrants]) -> list[str]:
@@ -244,8 +286,10 @@ def _by_annotations(
 def _listed_gpus(bind: BindRequest) -> tuple[str, ...]:
     """Return the UUIDs in another scheduler's list for this node."""
     written = bind.live.pod.metadata.annotations or {}
+    if uuids := _listed_by_family(bind):
+        return tuple(dict.fromkeys(chain.from_iterable(uuids)))
     if written.get(LIST_NODE_ANNOTATION) != bind.bound.node:
-        return ()
+        return wished_gpus(written, bind.bound.node)
     return listed_uuids(written.get(LIST_ANNOTATION, ""))
 
 
@@ -279,10 +323,10 @@ def _without_stages(containers: object) -> object:
 def late_annotations(commit: Commit, written: Mapping[str, str]) -> dict[str, str]:
     """Return the annotations that a late promise adds to a pod that has *written* ones.
 
-    Where a pod's own scheduler and plugin are at work, their six keys are theirs.
+    Where a pod's own scheduler and plugin are at work, their keys are theirs.
     """
     values = annotations(commit, commit.entry.since)
-    theirs = commit.served_by is NodeAgent.UPSTREAM
-    if theirs and written.get(LIST_NODE_ANNOTATION) == commit.assignment.node:
+    nodes = written.get(LIST_NODE_ANNOTATION), written.get(NODE_KEY)
+    if commit.served_by.is_other and commit.assignment.node in nodes:
         return {key: text for key, text in values.items() if key.startswith(OWN)}
     return values

@@ -13,6 +13,7 @@ from allocator.cluster.inventory import GPU_NODES
 from allocator.cluster.picture import ChangeTracker
 from allocator.cluster.pods import Pods
 from allocator.config.settings import NodeAgent
+from allocator.families.registry import family_of
 from allocator.ledger.ledger import Ledger, parse_ledger
 from allocator.model.untrusted import quote
 from allocator.request.pod_summary import PodSummary
@@ -199,7 +200,7 @@ class LateCommitController:
             return self._report_refusal(pod, judged, started=live.started)
         if not isinstance(judged, BindRequest):
             return True
-        upstream = context.settings.node_agent is NodeAgent.UPSTREAM
+        upstream = family_of(judged.wanted.request).served_by(context.settings).is_other
         claim = late_claim(judged, ledger, document, upstream=upstream)
         if isinstance(claim, Refusal):
             return self._report_refusal(pod, claim, started=live.started)

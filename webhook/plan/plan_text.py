@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final, assert_never
 
-from allocator.catalog.vocabularies import VOCABULARIES
+from allocator.catalog.vocabularies import CATALOGUE
 from allocator.model.request import Mode
 from allocator.model.untrusted import escaped
 from allocator.report import feasibility_text
@@ -56,7 +56,7 @@ def _asked_text(plan: Plan) -> str:
 
 def _literally(pod: Pod) -> Iterator[str]:
     """Yield the resources of a request that could not be read, as they stand there."""
-    known = resource_names(VOCABULARIES)
+    known = resource_names(CATALOGUE)
     for container in (*(pod.spec.init_containers or ()), *pod.spec.containers):
         resources = container.resources
         if resources is not None and (

@@ -6,9 +6,16 @@ from datetime import datetime
 
 from allocator.audit.record import Component
 from allocator.audit.record_source import RecordSource
-from allocator.audit.record_writer import DeferRecord, RecordSink, RecordWriter, make_now
+from allocator.audit.record_writer import (
+    DeferRecord,
+    RecordSink,
+    RecordWriter,
+    RememberJoined,
+    make_now,
+)
 from allocator.replay.snapshot_records import SnapshotRecords
 from webhook.admission.context import AdmissionContext
+from webhook.admission.replica_records import ReplicaRecords
 from webhook.binding.audit_record import BindRecords
 from webhook.binding.decide import BindInputs
 
@@ -22,6 +29,7 @@ class AuditTrail:
     source: RecordSource
     writer: RecordWriter
     snapshots: SnapshotRecords
+    replicas: ReplicaRecords | None = None  # where the sink takes a record in two parts
 
     def fleet_digest(self, context: AdmissionContext) -> str:
         """Return the digest of the kinds of GPU that admission decides on."""
@@ -50,12 +58,21 @@ def audit_trail(  # noqa: PLR0913 -- whose it is, and where it leads
     entropy: int,
     now: Callable[[], datetime],
     defer: DeferRecord = make_now,
+    joined: RememberJoined | None = None,
 ) -> AuditTrail:
     """Return the trail of *instance*; *entropy* is random, and *now* returns the time in UTC.
 
-    *defer* takes what makes records of reviews, which may be done later.
+    *defer* takes what makes records of reviews, which may be done later; *joined* takes records
+    in two parts, of which replicas share the second.
     """
     source = RecordSource(Component.WEBHOOK, instance=instance, version=version, entropy=entropy)
     writer = RecordWriter(sink=sink, source=source, now=now)
     snapshots = SnapshotRecords(writer)
-    return AuditTrail(sink=sink, defer=defer, source=source, writer=writer, snapshots=snapshots)
+    return AuditTrail(
+        sink=sink,
+        defer=defer,
+        source=source,
+        writer=writer,
+        snapshots=snapshots,
+        replicas=None if joined is None else ReplicaRecords(joined, source, defer=defer),
+    )

@@ -58,6 +58,21 @@ class Review(msgspec.Struct, frozen=True, rename="camel", gc=False):
     kind: str = ""
 
 
+class KnownRequest(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """What is known of a request whose object cannot be read."""
+
+    uid: str = ""
+    operation: str = ""
+    name: str | None = None
+    namespace: str = ""
+    user_info: UserInfo = UserInfo()
+    dry_run: bool | None = None
+
+
+class _KnownEnvelope(msgspec.Struct, frozen=True, gc=False):
+    request: KnownRequest = KnownRequest()
+
+
 class _UidOnly(msgspec.Struct, frozen=True, rename="camel", gc=False):
     uid: str = ""
 
@@ -71,6 +86,7 @@ _UID: Final = re.compile(
     rb'\s*\{(?:"(?:kind|apiVersion)":"[A-Za-z0-9./]{1,64}",)*"request":\{"uid":"([A-Za-z0-9-]{1,64})"'
 )
 _ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
+_KNOWN: Final = msgspec.json.Decoder(_KnownEnvelope)
 UNREADABLE: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 
 
@@ -105,10 +121,11 @@ class NotAReviewError(Exception):
 class BadObjectError(Exception):
     """A review whose object we cannot read; *uid* is what an answer must echo."""
 
-    def __init__(self, uid: str, text: str) -> None:
-        """Keep the *uid* beside the *text*."""
+    def __init__(self, uid: str, text: str, known: KnownRequest | None = None) -> None:
+        """Keep the *uid* and what else is *known* beside the *text*."""
         super().__init__(text)
         self.uid = uid
+        self.known = known or KnownRequest(uid=uid)
 
 
 class PodReview(msgspec.Struct, frozen=True, gc=False):
@@ -127,9 +144,10 @@ def parse(body: bytes) -> PodReview:
     request = decode_review(_REVIEW, body).request
     if request.kind.kind != "Pod" or request.kind.group:
         name = f"{request.kind.group[:64]}/{request.kind.kind[:64]}"
-        raise BadObjectError(request.uid, f"object is a {name!r}; expected a pod")
+        raise BadObjectError(request.uid, f"object is a {name!r}; expected a pod", _known(body))
     if request.object is None:
-        raise BadObjectError(request.uid, "request.object is absent; expected a pod")
+        text = "request.object is absent; expected a pod"
+        raise BadObjectError(request.uid, text, _known(body))
     return PodReview(request, request.object)
 
 
@@ -169,7 +187,17 @@ def _unreadable_error(body: bytes, error: Exception) -> Exception:
         uid = _ENVELOPE.decode(body).request.uid
     except UNREADABLE:
         return NotAReviewError(f"body is not an AdmissionReview: {text}")
-    return BadObjectError(uid, text) if uid else NotAReviewError(f"no request.uid: {text}")
+    if not uid:
+        return NotAReviewError(f"no request.uid: {text}")
+    return BadObjectError(uid, text, _known(body))
+
+
+def _known(body: bytes) -> KnownRequest | None:
+    """Return what *body* says of its request beside the object, ``None`` if that is unreadable."""
+    try:
+        return _KNOWN.decode(body).request
+    except UNREADABLE:
+        return None
 
 
 def allow(

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -14,7 +14,7 @@ from webhook.review.admission_review import (
     UserInfo,
     decode_review,
 )
-from webhook.review.pod_schema import Metadata, Pod, StoredPod, StoredStatus
+from webhook.review.pod_schema import MOST_ENTRIES, Metadata, Pod, StoredPod, StoredStatus
 
 
 class BindingTarget(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -24,10 +24,16 @@ class BindingTarget(msgspec.Struct, frozen=True, rename="camel", gc=False):
     name: str = ""
 
 
+class BindingMetadata(Metadata, frozen=True, rename="camel", gc=False):
+    """Which pod it is, and what the API server adds to it."""
+
+    labels: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_ENTRIES)] | None = None
+
+
 class Binding(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """A pod's Binding; Volcano's carries annotations, a legacy one no uid."""
 
-    metadata: Metadata = Metadata()
+    metadata: BindingMetadata = BindingMetadata()
     target: BindingTarget = BindingTarget()
 
 
@@ -73,7 +79,8 @@ class BindingReview:
 class LivePod:
     """A pod as the API server has it now; ``node`` is empty until it is bound.
 
-    ``started`` says that one of its containers runs or ran.
+    ``started`` says that one of its containers runs or ran. ``claimed`` are the extended resources
+    that its scheduler has taken from a ResourceClaim, not from the node.
     """
 
     pod: Pod
@@ -84,6 +91,7 @@ class LivePod:
     deleting: bool
     over: bool
     started: bool
+    claimed: frozenset[str] = frozenset()
 
 
 def parse(body: bytes) -> BindingReview:
@@ -139,7 +147,14 @@ def live_pod(raw: bytes) -> LivePod:
         deleting=live.metadata.deletion_timestamp is not None,
         over=live.status.over,
         started=_has_started(live.status),
+        claimed=_claims(live.status),
     )
+
+
+def _claims(status: StoredStatus) -> frozenset[str]:
+    claim = status.extended_resource_claim_status
+    mappings = () if claim is None else claim.request_mappings or ()
+    return frozenset(mapping.resource_name for mapping in mappings)
 
 
 def _has_started(status: StoredStatus) -> bool:

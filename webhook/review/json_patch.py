@@ -73,18 +73,19 @@ def operations(pod: Pod, intent: Intent) -> list[Operation]:
 class EncodedPatch(Value, frozen=True):
     """Operations as JSON, so that an answer and its record need not encode them twice.
 
-    ``annotations`` are those at the start that change annotations, ``others`` the JSON of the
-    ``rest``.
+    ``annotations`` are those at the start that change annotations, ``first`` is their JSON, and
+    ``others`` the JSON of the ``rest``.
     """
 
     annotations: list[Operation]
     rest: list[Operation]
+    first: bytes
     others: bytes
 
     @property
     def text(self) -> bytes:
         """Return the whole patch."""
-        return joined_arrays(orjson.dumps(self.annotations), self.others)
+        return joined_arrays(self.first, self.others)
 
 
 def encoded(ops: list[Operation]) -> EncodedPatch:
@@ -94,8 +95,8 @@ def encoded(ops: list[Operation]) -> EncodedPatch:
         if not op["path"].startswith(ANNOTATIONS):
             break
         first += 1
-    rest = ops[first:]
-    return EncodedPatch(ops[:first], rest, orjson.dumps(rest))
+    annotations, rest = ops[:first], ops[first:]
+    return EncodedPatch(annotations, rest, orjson.dumps(annotations), orjson.dumps(rest))
 
 
 def joined_arrays(one: bytes, other: bytes) -> bytes:

@@ -115,6 +115,7 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
     uid: str | None = None
     namespace: str | None = None
     annotations: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_ENTRIES)] | None = None
+    labels: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_ENTRIES)] | None = None
     owner_references: tuple[OwnerReference, ...] | None = None
 
 
@@ -164,11 +165,25 @@ class ContainerStatus(msgspec.Struct, frozen=True, rename="camel", gc=False):
     last_state: ContainerState | None = None
 
 
+class RequestMapping(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """An extended resource of one container that is served by a claim."""
+
+    resource_name: str = ""
+
+
+class ExtendedClaim(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """The claim that a scheduler made for extended resources which a DeviceClass stands for."""
+
+    resource_claim_name: str = ""
+    request_mappings: tuple[RequestMapping, ...] | None = None
+
+
 class StoredStatus(PodPhase, frozen=True, rename="camel", gc=False):
     """How far the pod has come."""
 
     container_statuses: tuple[ContainerStatus, ...] | None = None
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
+    extended_resource_claim_status: ExtendedClaim | None = None
 
 
 class StoredPod(msgspec.Struct, frozen=True, gc=False):

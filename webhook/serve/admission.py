@@ -13,13 +13,19 @@ import structlog
 
 from allocator.audit.record_source import UNNAMED, RecordSource
 from allocator.audit.record_writer import DeferRecord, RecordSink, make_now
-from allocator.cli.http_server import CLOSE, App, Receive, Scope, Send
+from allocator.cli.http_server import App, Receive, Scope, Send
 from webhook.admission import ephemeral_containers
-from webhook.admission.audit_record import DecisionContext, audit, confirmation_record, record
+from webhook.admission.audit_record import (
+    DecisionContext,
+    audit,
+    confirmation_record,
+    record,
+)
 from webhook.admission.context import AdmissionContext
 from webhook.admission.decide import confirm, decide
 from webhook.admission.messages import refusal, warnings, word
 from webhook.admission.outcome import GpusHidden, Outcome, Refused, Rewritten
+from webhook.admission.replica_records import ReplicaDecision, ReplicaRecords
 from webhook.binding.binding_server import BindingHandler, LateError
 from webhook.caller.hook_paths import HookPaths
 from webhook.review.admission_review import (
@@ -34,7 +40,8 @@ from webhook.review.admission_review import (
 )
 from webhook.review.json_patch import EncodedPatch, encoded, operations
 from webhook.review.pod_schema import Pod
-from webhook.serve.http import AtOnce
+from webhook.review.unread_review import INTERNAL, UnreadReview, unread_body, unread_object
+from webhook.serve.http import AtOnce, answer_not_found, reply
 from webhook.serve.metrics import WebhookMetrics
 from webhook.workload.workload_server import WorkloadHandler
 
@@ -83,8 +90,10 @@ class PodHandler:
     snapshot_digest: Callable[[AdmissionContext], str] = lambda _: ""
     # Makes records later, several at a time, which takes half the time of each by itself.
     defer: DeferRecord = make_now
+    replicas: ReplicaRecords | None = None  # None: each record is made by itself
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     ticks: Callable[[], float] = time.perf_counter
+    note_unread: Callable[[UnreadReview], None] = lambda _: None  # a review of a pod
 
     def mutate(self, body: bytes) -> bytes:
         """Answer a CREATE of a pod with the patch that makes it what we intend."""
@@ -106,6 +115,7 @@ class PodHandler:
             reviewed = parse(body)
         except BadObjectError as error:
             self.metrics.count_decision("error", reason="UnreadablePod", namespace="")
+            self.note_unread(unread_object(error, step, len(body)))
             return refuse(error.uid, _unreadable_refusal(error))
         view = self.view(reviewed.request.namespace)
         outcome = judge(reviewed.pod, reviewed.request.old_object, view.context)
@@ -154,6 +164,12 @@ class PodHandler:
         asks = isinstance(outcome, _REQUESTING) and outcome.recorded is not None
         snapshot = self.snapshot_digest(view.context) if asks and step == "mutate" else ""
         settings, age, at, caller = view.settings_digest, view.age, self.now(), self.source.caller()
+        if self.replicas is not None and patch is not None and isinstance(outcome, Rewritten):
+            made = ReplicaDecision(
+                request, outcome, patch, caller, settings, snapshot, step, at, seconds, age
+            )
+            if self.replicas.record(made):
+                return
 
         def make() -> None:
             context = DecisionContext(
@@ -202,10 +218,11 @@ def _unreadable_refusal(error: BadObjectError) -> Refusal:
 class TooLargeError(Exception):
     """A body beyond what two objects can need, and the *start* of it."""
 
-    def __init__(self, start: bytes) -> None:
-        """Keep the *start*, which names the review."""
+    def __init__(self, start: bytes, size: int) -> None:
+        """Keep the *start*, which names the review, and how many bytes were read."""
         super().__init__(f"body is over {LARGEST_BODY} bytes")
         self.start = start
+        self.size = size
 
 
 class AdmissionApp:
@@ -231,7 +248,7 @@ class AdmissionApp:
         *paths* are those that only the API server knows; without them anybody may call.
         """
         self._reviewer = reviewer
-        self._rest = rest or _not_found
+        self._rest = rest or answer_not_found
         self._most = most
         self._hook_paths = paths or HookPaths()
         self._busy = 0
@@ -249,7 +266,7 @@ class AdmissionApp:
         if binder is not None:
             self._paths["/mutate/bindings"] = binder.bind
         self._at_once: Mapping[str, AtOnce] = {
-            path: partial(self._answer, answer) for path, answer in reviews.items()
+            path: partial(self._answer, path, answer) for path, answer in reviews.items()
         }
 
     def at_once(self, path: bytes) -> AtOnce | None:
@@ -264,24 +281,28 @@ class AdmissionApp:
             await self._rest(scope, receive, send)
             return
         if scope["method"] != "POST":
-            await _reply(send, 405, b"expected POST\n", (b"allow", b"POST"))
+            await reply(send, 405, b"expected POST\n", (b"allow", b"POST"))
             return
         if self._busy >= self._most:
             self._reviewer.metrics.shed()
-            await _reply(send, 429, b"too many reviews at once; try again\n", _RETRY)
+            await reply(send, 429, b"too many reviews at once; try again\n", _RETRY)
             return
         self._busy += 1
         try:
-            status, body = await self._serve(answer, receive)
+            status, body = await self._serve(hook or "", answer, receive)
         except TooLargeError as error:
+            self._note_unread(
+                unread_body(hook or "", str(error), size=error.size, start=error.start)
+            )
             uid = uid_at_start(error.start) if hook in self._refusing else ""
             status, body = (_OK, self._refuse_size(uid)) if uid else _too_large(error)
         finally:
             self._busy -= 1
-        await _reply(send, status, body, *_HEADERS.get(status, ()))
+        await reply(send, status, body, *_HEADERS.get(status, ()))
 
-    async def _serve(self, answer: Answer, receive: Receive) -> tuple[int, bytes]:
-        """Return the status and body for one review."""
+    async def _serve(self, hook: str, answer: Answer, receive: Receive) -> tuple[int, bytes]:
+        """Return the status and body for one review of *hook*."""
+        body = b""
         try:
             body = await _body(receive)
             answered = answer(body)
@@ -289,7 +310,7 @@ class AdmissionApp:
         except TooLargeError:
             raise
         except Exception as error:  # noqa: BLE001 -- the outermost loop of a review
-            return self._failure(error)
+            return self._failure(error, hook, body)
 
     def _refuse_size(self, uid: str) -> bytes:
         self._reviewer.metrics.count_decision("error", reason="UnreadablePod", namespace="")
@@ -299,17 +320,22 @@ class AdmissionApp:
         )
         return refuse(uid, Refusal(code=413, message=text, reason="RequestEntityTooLarge"))
 
-    def _answer(self, answer: Review, body: bytes) -> tuple[int, bytes]:
+    def _answer(self, hook: str, answer: Review, body: bytes) -> tuple[int, bytes]:
         """Return the status and body for a review that is here and waits for nothing."""
         try:
             return _OK, answer(body)
         except Exception as error:  # noqa: BLE001 -- the outermost loop of a review
-            return self._failure(error)
+            return self._failure(error, hook, body)
 
-    def _failure(self, error: Exception) -> tuple[int, bytes]:
+    def _note_unread(self, review: UnreadReview | None) -> None:
+        if review is not None:
+            self._reviewer.note_unread(review)
+
+    def _failure(self, error: Exception, hook: str, body: bytes) -> tuple[int, bytes]:
         """Say why there is no answer; a bug must not take the connection with it."""
         match error:
             case NotAReviewError():
+                self._note_unread(unread_body(hook, str(error), size=len(body), start=body))
                 return 400, f"{error}\n".encode()
             case TimeoutError():
                 return 408, f"the body took more than {SLOWEST_BODY} seconds\n".encode()
@@ -317,6 +343,10 @@ class AdmissionApp:
                 return 400, b"the caller went away\n"
             case _:  # 500 without Retry-After leaves the hook's failurePolicy to decide
                 log.error("review failed", exc_info=error)
+                why = "an internal error; the log of this replica has more"
+                self._note_unread(
+                    unread_body(hook, why, size=len(body), start=body, reason=INTERNAL)
+                )
                 self._reviewer.metrics.count_decision("error", reason="", namespace="")
                 return 500, b"internal error; see the log of vgpu-admission\n"
 
@@ -356,24 +386,11 @@ async def _body(receive: Receive) -> bytes:
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             if size > LARGEST_BODY:
-                raise TooLargeError(first)
+                raise TooLargeError(first, size)
         return b"".join(parts)
 
 
 def _check_size(body: bytes) -> bytes:
     if len(body) > LARGEST_BODY:
-        raise TooLargeError(body)
+        raise TooLargeError(body, len(body))
     return body
-
-
-async def _not_found(scope: Scope, _: Receive, send: Send) -> None:
-    """Answer without reading what was sent; a stranger keeps no connection."""
-    if scope["type"] == "http":
-        await _reply(send, 404, b"not found\n", CLOSE)
-
-
-async def _reply(send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
-    length = (b"content-length", str(len(body)).encode())
-    start = {"type": "http.response.start", "status": status, "headers": [*headers, length]}
-    await send(start)
-    await send({"type": "http.response.body", "body": body})

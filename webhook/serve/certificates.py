@@ -1,7 +1,8 @@
 """Certificates and paths of an installation: what they are called, and who keeps them."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from ipaddress import ip_address
 from typing import Final
 
@@ -13,7 +14,7 @@ from certs.check import PairFinding
 from certs.issue import IssueParameters, Names, service_names
 from certs.leaf_controller import ClientLeaf, LeafController, ServerLeaf
 from certs.pem import Pair
-from certs.refresh_controller import ReadPair
+from certs.refresh_controller import Announce, Notice, ReadPair
 from certs.rotation_controller import RotationController
 from certs.tls_server import ServingPair
 from kube.client import Client
@@ -67,10 +68,12 @@ def client_certificate(client: Client, namespace: str) -> LeafController:
     )
 
 
-def audit_certificates(client: Client, namespace: str) -> Mapping[str, LeafController]:
+def audit_certificates(
+    client: Client, namespace: str, announce: Announce
+) -> Mapping[str, LeafController]:
     """Return what keeps the console's certificate and those of senders of records, by name.
 
-    Agents have a Secret of their own, in their namespace.
+    Agents have a Secret of their own, in their namespace. News of them go to *announce*.
     """
     source = ApiSecret(client=client, namespace=namespace, name=SECRET)
     leaves = (
@@ -83,9 +86,15 @@ def audit_certificates(client: Client, namespace: str) -> Mapping[str, LeafContr
             source=source,
             target=ApiSecret(client=client, namespace=place, name=name),
             leaf=leaf,
+            announce=partial(_of_secret, announce, f"{place}/{name}"),
         )
         for place, name, leaf in leaves
     }
+
+
+def _of_secret(announce: Announce, secret: str, notice: Notice) -> None:
+    """Announce a notice with the name of the *secret* that it is about."""
+    announce(replace(notice, note=f"{secret}: {notice.note}"))
 
 
 @dataclass(slots=True, kw_only=True)

@@ -15,7 +15,6 @@ from allocator.cli.http_server import Listen, serve
 from allocator.cli.process import Start, background, freeze_when_settled, stop_event
 from allocator.cli.status_server import STATUS_LIMITS
 from allocator.cluster.assumed_pods import AssumedPods
-from allocator.cluster.groups import GroupService, group_service
 from allocator.cluster.inventory import Inventory
 from allocator.cluster.nominated_pods import NominatedPods
 from allocator.cluster.pod_messages import pod_json
@@ -28,6 +27,7 @@ from allocator.extender.index import Index
 from allocator.extender.pod import SchedulingPod
 from allocator.extender.projection import Projection
 from allocator.request.pod_fields import WatchedPod
+from allocator.supernode.groups import GroupService, group_service
 from certs.tls_server import ServingPair
 from kube.client import Client, version
 from kube.config import Access

@@ -15,7 +15,17 @@ from typing import ClassVar, Final
 from prometheus_client import generate_latest
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from allocator.cli.http_server import App, Bounded, ConnectionLimits, Listen, serve
+from allocator.cli.http_server import (
+    CLOSE,
+    App,
+    Bounded,
+    ConnectionLimits,
+    Listen,
+    Receive,
+    Scope,
+    Send,
+    serve,
+)
 from allocator.cli.status_server import status_app
 from webhook.serve.metrics import WebhookMetrics
 
@@ -214,3 +224,17 @@ async def serve_app(  # noqa: PLR0913 -- as serve has them, and what is answered
     serving = serve(app, listen, context=context, drain=drain, protocol=protocol, limits=limits)
     async with serving as port:
         yield port
+
+
+async def answer_not_found(scope: Scope, _: Receive, send: Send) -> None:
+    """Answer without reading what was sent; a stranger keeps no connection."""
+    if scope["type"] == "http":
+        await reply(send, 404, b"not found\n", CLOSE)
+
+
+async def reply(send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
+    """Send a whole answer."""
+    length = (b"content-length", str(len(body)).encode())
+    start = {"type": "http.response.start", "status": status, "headers": [*headers, length]}
+    await send(start)
+    await send({"type": "http.response.body", "body": body})

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from allocator.cli.process import Start
-from allocator.cluster.groups import GroupService
+from allocator.cluster.hami_nodes import hami_locks, hami_register_inputs, ownership_warnings
 from allocator.cluster.inventory import Inventory
 from allocator.cluster.pods import Pods
 from allocator.config.settings import NodeAgent
@@ -27,6 +27,11 @@ from allocator.groups.hyper_nodes_controller import (
     HyperNodesController,
     PodGroupTopologyController,
 )
+from allocator.hami import ownership_controller
+from allocator.hami.node_lock_client import NodeLockClient
+from allocator.hami.node_lock_controller import NodeLockController
+from allocator.hami.register_controller import HamiRegisterController
+from allocator.supernode.groups import GroupService
 from kube.client import Client
 from kube.clock import SYSTEM
 from kube.events import Recorder
@@ -67,6 +72,9 @@ def start_controllers(leader: LeaderContext, election: Election, start: Start) -
         "upkeep": (_gpunode_controller(leader).sweep, SWEEP_SECONDS),
         "late commits": (_late_commit_controller(leader).sweep, SWEEP_SECONDS),
         "registrar": (_register_controller(leader).sweep, SWEEP_SECONDS),
+        "HAMi's registers": (_hami_register_controller(leader).sweep, SWEEP_SECONDS),
+        "two owners": (_ownership_controller(leader).sweep, ownership_controller.SWEEP_SECONDS),
+        "HAMi's locks": (_node_lock_controller(leader).sweep, SWEEP_SECONDS),
         "gangs": (lambda: leader.gangs.sweep(leader.inventory.settings), SWEEP_SECONDS),
         "waker": (lambda: requeue_controller.sweep(election.term), requeue.SWEEP_SECONDS),
         "closed nodes": (_closed_nodes_controller(leader).sweep, closed_nodes.SWEEP_SECONDS),
@@ -105,9 +113,8 @@ def _reclaim_controller(leader: LeaderContext) -> ReclaimController:
 
 def _gpunode_controller(leader: LeaderContext) -> GpuNodeController:
     inventory = leader.inventory
-    upstream = NodeAgent.UPSTREAM
     return GpuNodeController(
-        leader.client, inventory, upstream=lambda: inventory.settings.node_agent is upstream
+        leader.client, inventory, upstream=lambda: inventory.settings.node_agent.is_other
     )
 
 
@@ -130,6 +137,23 @@ def _register_controller(leader: LeaderContext) -> VolcanoRegisterController:
     )
 
 
+def _hami_register_controller(leader: LeaderContext) -> HamiRegisterController:
+    return HamiRegisterController(
+        leader.client, lambda: hami_register_inputs(leader.inventory, leader.pods)
+    )
+
+
+def _node_lock_controller(leader: LeaderContext) -> NodeLockController:
+    locks = NodeLockClient(calls=leader.client)
+    return NodeLockController(locks, lambda: hami_locks(leader.inventory))
+
+
+def _ownership_controller(leader: LeaderContext) -> ownership_controller.OwnershipController:
+    return ownership_controller.OwnershipController(
+        lambda: ownership_warnings(leader.inventory), record=leader.events.record
+    )
+
+
 def _requeue_controller(leader: LeaderContext) -> requeue.RequeueController:
     inventory = leader.inventory
     return requeue.RequeueController(
@@ -145,7 +169,7 @@ def _closed_nodes_controller(leader: LeaderContext) -> closed_nodes.ClosedNodesC
     return closed_nodes.ClosedNodesController(
         leader.client,
         inventory,
-        upstream=lambda: inventory.settings.node_agent is NodeAgent.UPSTREAM,
+        upstream=lambda: inventory.settings.node_agent.is_other,
         slot=lambda: inventory.vocabularies[0].slot,
         record=leader.events.record,
     )
@@ -157,7 +181,7 @@ def _sole_capacity_controller(leader: LeaderContext) -> sole_capacity.SoleCapaci
         leader.client,
         inventory,
         vocabularies=lambda: inventory.vocabularies,
-        upstream=lambda: inventory.settings.node_agent is NodeAgent.UPSTREAM,
+        upstream=lambda: inventory.settings.node_agent.is_other,
     )
 
 

@@ -17,11 +17,11 @@ from allocator.cli.audit import AuditOptions, audit_delivery
 from allocator.cli.http_server import Listen, serve
 from allocator.cli.process import Start, background, freeze_when_settled, stop_event
 from allocator.cli.status_server import STATUS_LIMITS
-from allocator.cluster.groups import GroupService, group_service
 from allocator.cluster.inventory import Inventory
 from allocator.cluster.pods import Pods, pod_informer
 from allocator.controllers.gang import GangController
 from allocator.request.pod_fields import WatchedPod
+from allocator.supernode.groups import GroupService, group_service
 from certs.api_client import ApiSecret, event_announcer
 from certs.pem import Pair
 from certs.refresh_controller import (
@@ -46,6 +46,7 @@ from webhook.caller.callers import KnownCallers
 from webhook.caller.hook_paths import HookPaths
 from webhook.records.certificate_log import record_serving, recording
 from webhook.records.trail import AuditTrail, audit_trail
+from webhook.records.unread_log import UnreadLog
 from webhook.serve.admission import MOST, AdmissionApp, PodHandler
 from webhook.serve.certificates import (
     NAME,
@@ -114,6 +115,7 @@ async def run(options: WebhookOptions) -> None:
         trail = audit_trail(
             journal,
             defer=journal.defer,
+            joined=journal.remember_joined,
             instance=options.identity,
             version=version(),
             entropy=secrets.randbits(ENTROPY_BITS),
@@ -243,13 +245,16 @@ def _admission_app(
     trail, inventory = leader.trail, leader.inventory
     leader.binder.remember = trail.sink.remember
     leader.binder.records = trail.bind_records(lambda: inventory.settings_digest, callers.shown)
+    source = trail.source.reviewed_by(callers.shown)
     pods = PodHandler(
         view=lambda namespace: view_of(inventory, namespace, extender=extender),
         journal=trail.sink,
         metrics=metrics,
-        source=trail.source.reviewed_by(callers.shown),
+        source=source,
         snapshot_digest=trail.fleet_digest,
         defer=trail.defer,
+        note_unread=UnreadLog(sink=trail.sink, source=source).note,
+        replicas=trail.replicas,
     )
     workloads = WorkloadHandler(
         context_of=lambda namespace: pods.view(namespace).context,
@@ -295,7 +300,9 @@ def _keep_certificates(  # noqa: PLR0913 -- the parts of one whole
         if mutual is not None and options.clients is None:
             start(client_certificate(client, options.namespace).run(), "client certificate")
         if options.audit is not None:
-            for name, kept in audit_certificates(client, options.namespace).items():
+            # No Events: those would be about Secrets that may be in another namespace.
+            quiet = recording(lambda _: None, trail.writer.write)
+            for name, kept in audit_certificates(client, options.namespace, quiet).items():
                 start(kept.run(), name)
     look = _once_settings_are_known(inventory, read_pair if mutual is None else mutual)
     refresh = RefreshController(

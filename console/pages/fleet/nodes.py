@@ -35,7 +35,7 @@ from console.records.query import PAGE
 COLUMNS: Final = (
     TableColumn(key="name", title="Node"),
     TableColumn(key="status", title="Status", wide=True),
-    TableColumn(key="models", title="Models", wide=True),
+    TableColumn(key="models", title="Models"),
     TableColumn(key="modes", title="Modes"),
     TableColumn(key="gpus", title="GPUs", numeric=True),
     TableColumn(key="healthy", title="Healthy", numeric=True),

@@ -1,6 +1,6 @@
 """Appending: records become rows, and change the rows of the decisions that they are about."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -79,23 +79,31 @@ class Appending:
         return len(new)
 
     def _unknown(self, records: Sequence[StoredRecord]) -> list[NewRecord]:
-        """Return the records that are not stored, each once, by time."""
-        by_id = {stored.record.id: stored for stored in reversed(records)}
-        known = self._known_ids(list(by_id))
+        """Return the records that are not stored, each once, by time.
+
+        Two senders may use one id: an agent that takes that of a webhook's record hides nothing.
+        """
+        by_key = {(one.record.id, term(one.sender)): one for one in reversed(records)}
+        known = self._known_keys(by_key)
         new = [
             NewRecord(stored.record, stored.sender, milliseconds(stored.record.at))
-            for record_id, stored in by_id.items()
-            if record_id not in known
+            for key, stored in by_key.items()
+            if key not in known
         ]
-        new.sort(key=lambda one: (one.at, one.record.id))
+        new.sort(key=lambda one: (one.at, one.record.id, one.sender))
         return new
 
-    def _known_ids(self, ids: Sequence[str]) -> set[str]:
-        known: set[str] = set()
+    def _known_keys(self, keys: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
+        """Return which of *keys*, an id and its sender each, are stored."""
+        senders = self._terms.numbers(self._transaction, {sender for _, sender in keys})
+        names = {number: sender for sender, number in senders.items()}
+        ids, known = list(dict.fromkeys(one for one, _ in keys)), set[tuple[str, str]]()
         for start in range(0, len(ids), _CHUNK):
             part = [bytes.fromhex(one) for one in ids[start : start + _CHUNK]]
-            sql = f"SELECT id FROM record WHERE id IN ({marks(len(part))})"
-            known.update(raw.hex() for (raw,) in self._transaction.rows(sql, part))
+            sql = f"SELECT id, sender FROM record WHERE id IN ({marks(len(part))})"
+            for raw, number in self._transaction.rows(sql, part):
+                if number in names:
+                    known.add((bytes(raw).hex(), names[number]))
         return known
 
     def _without_known_snapshots(self, new: list[NewRecord]) -> list[NewRecord]:

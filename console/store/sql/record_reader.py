@@ -1,6 +1,6 @@
 """Lists of records, and the life of one decision."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -14,6 +14,7 @@ from allocator.audit.record import (
 )
 from console.records.fold import SubjectKey, parse_key
 from console.records.limits import term
+from console.records.own_reviews import LATER_MS, LONGEST_MS, own_reviews
 from console.records.query import LARGEST_PAGE, PageRequest, RecordFilter, Scope
 from console.records.rows import DecisionRow, RowPage, StoredRecord
 from console.records.state import Subject
@@ -36,7 +37,9 @@ _LATEST_FIRST: Final = "ORDER BY at DESC, seq DESC"
 _EARLIEST_FIRST: Final = "ORDER BY at, seq"
 _CHUNK: Final = 500
 _RARE: Final = 20_000  # records; so few are sorted faster than all are searched
+_BINDS: Final = (KINDS["bind"], KINDS["late-commit"])
 _EARLIER: Final = 2  # reviews of a pod before its name and uid were known
+_MOST_NEAR: Final = 256  # reviews of any pod that are searched for those of one
 _LOAD: Final = (
     "SELECT r.seq, r.id, r.at, r.ns, r.node, r.sender, d.key, r.body"
     " FROM record AS r LEFT JOIN decision AS d ON d.id = r.decision WHERE r.seq IN"
@@ -90,10 +93,54 @@ class RecordReader:
             last = self._places_of(scope, key, _LATEST_FIRST, most=_HALF)
             places = [*places[:_HALF], *reversed(last)]
         if pending is not None and row.first:
-            until = milliseconds(row.first)
-            places += self._places_of(scope, pending, _LATEST_FIRST, most=_EARLIER, until=until)
+            places += self._own_reviews(scope, row, pending)
             places.sort()
         return tuple(self._stored(places, scope))
+
+    def _own_reviews(self, scope: Scope, row: DecisionRow, pending: SubjectKey) -> list[Place]:
+        """Return the places of the reviews of a pod before its name and uid were known.
+
+        Pods of one template share a digest, so these are told apart from those of its siblings.
+        """
+        first = milliseconds(row.first)
+        near = [
+            *self._reviews_of(scope, pending, (first - LONGEST_MS, first), order=_LATEST_FIRST),
+            *self._reviews_of(scope, pending, (first + 1, first + LATER_MS), order=_EARLIEST_FIRST),
+        ]
+        reviews = [
+            (place, stored.record)
+            for place, stored in zip(near, self._stored(near, None), strict=True)
+            if isinstance(stored.record, AdmissionRecord)
+        ]
+        own = own_reviews((record for _, record in reviews), row.pod_uid)
+        if own:
+            return [place for place, record in reviews if record.id in own]
+        # Of a pod that was confirmed late, or by a replica whose clock differs.
+        return self._places_of(scope, pending, _LATEST_FIRST, most=_EARLIER, until=first)
+
+    def _reviews_of(
+        self, scope: Scope, pending: SubjectKey, period: tuple[int, int], *, order: str
+    ) -> list[Place]:
+        """Return the places of the reviews of a request in a short *period*, in milliseconds.
+
+        Only so many reviews of whatever pods are searched. A request whose pod is known is not
+        found by its digest any more, only by its key.
+        """
+        found = record_conditions(self._transaction, self._terms, scope=scope, query=RecordFilter())
+        if found.impossible:
+            return []
+        found.add("kind = ? AND at BETWEEN ? AND ?", KINDS["admission"], *period)
+        inner = (
+            f"SELECT at, seq, decision FROM record INDEXED BY record_at WHERE {found.where}"
+            f" {order} LIMIT ?"
+        )
+        sql = (
+            f"SELECT r.at, r.seq FROM ({inner}) AS r JOIN decision AS d ON d.id = r.decision"
+            " WHERE d.digest = ? OR d.key = ?"
+        )
+        values = (*found.values, _MOST_NEAR, term(pending.identity), pending.database_key)
+        rows = self._transaction.rows(sql, values)
+        return [(at, seq) for at, seq in rows]
 
     def _places_of(
         self, scope: Scope, key: SubjectKey, order: str, *, most: int, until: int | None = None
@@ -169,6 +216,22 @@ class RecordReader:
             (*values, _MOST_PODS),
         )
         return [number for (number,) in rows]
+
+    def bound_nodes(self, pod_uids: Collection[str]) -> dict[str, frozenset[str]]:
+        """Return the nodes that binds of pods name, by uid; a pod without a bind is left out."""
+        keys = {SubjectKey(Subject.POD, uid).database_key: uid for uid in pod_uids}
+        nodes: dict[str, set[int]] = {}
+        for start in range(0, len(keys), _CHUNK):
+            part = list(keys)[start : start + _CHUNK]
+            sql = (
+                "SELECT DISTINCT d.key, r.node FROM decision AS d JOIN record AS r"
+                " ON r.decision = d.id WHERE r.node > 0 AND r.kind IN (?, ?)"
+                f" AND d.key IN ({marks(len(part))})"
+            )
+            for key, node in self._transaction.rows(sql, (*_BINDS, *part)):
+                nodes.setdefault(keys[bytes(key)], set()).add(node)
+        texts = self._terms.texts(self._transaction, set().union(*nodes.values()))
+        return {uid: frozenset(texts[node] for node in found) for uid, found in nodes.items()}
 
     def _places(self, found: Conditions, order: str, most: int) -> list[Place]:
         sql = f"SELECT at, seq FROM record {found.index} WHERE {found.where} {order} LIMIT ?"

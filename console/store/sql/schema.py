@@ -20,6 +20,15 @@ def _decision_index(name: str, columns: str, where: str = "listed = 1") -> str:
     return f"CREATE INDEX {name} ON decision ({columns}, last{{id}}, {others}) WHERE {where}"
 
 
+_RECORD_COLUMNS: Final = "seq, id, at, kind, ns, node, decision, sender, body"
+_RECORD_INDEXES: Final = (
+    "CREATE INDEX record_at ON record (at{seq})",
+    "CREATE INDEX record_ns ON record (ns, at{seq}) WHERE ns > 0",
+    "CREATE INDEX record_node ON record (node, at{seq}) WHERE node > 0",
+    "CREATE INDEX record_decision ON record (decision) WHERE decision IS NOT NULL",
+    "CREATE INDEX record_kind ON record (kind, at{seq}, ns) WHERE kind >= 32",
+)
+
 VERSIONS: Final[tuple[tuple[str, ...], ...]] = (
     (
         "CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL)",
@@ -57,11 +66,7 @@ VERSIONS: Final[tuple[tuple[str, ...], ...]] = (
             " at INTEGER NOT NULL, kind INTEGER NOT NULL, ns INTEGER NOT NULL,"
             " node INTEGER NOT NULL, decision INTEGER, sender INTEGER NOT NULL, body BLOB NOT NULL)"
         ),
-        "CREATE INDEX record_at ON record (at{seq})",
-        "CREATE INDEX record_ns ON record (ns, at{seq}) WHERE ns > 0",
-        "CREATE INDEX record_node ON record (node, at{seq}) WHERE node > 0",
-        "CREATE INDEX record_decision ON record (decision) WHERE decision IS NOT NULL",
-        "CREATE INDEX record_kind ON record (kind, at{seq}, ns) WHERE kind >= 32",
+        *_RECORD_INDEXES,
         (
             "CREATE TABLE content (digest TEXT NOT NULL, kind INTEGER NOT NULL, seq INTEGER,"
             " used INTEGER NOT NULL, PRIMARY KEY (digest, kind))"
@@ -85,6 +90,18 @@ VERSIONS: Final[tuple[tuple[str, ...], ...]] = (
         ),
         "CREATE INDEX decision_over ON decision (over) WHERE over IS NOT NULL",
         "CREATE TABLE component (name TEXT PRIMARY KEY, at INTEGER NOT NULL)",
+    ),
+    (  # An id is its sender's: nobody takes that of another's record by sending it first.
+        (
+            "CREATE TABLE record_of_sender (seq INTEGER PRIMARY KEY, id BLOB NOT NULL,"
+            " at INTEGER NOT NULL, kind INTEGER NOT NULL, ns INTEGER NOT NULL,"
+            " node INTEGER NOT NULL, decision INTEGER, sender INTEGER NOT NULL,"
+            " body BLOB NOT NULL, UNIQUE (id, sender))"
+        ),
+        f"INSERT INTO record_of_sender SELECT {_RECORD_COLUMNS} FROM record",
+        "DROP TABLE record",
+        "ALTER TABLE record_of_sender RENAME TO record",
+        *_RECORD_INDEXES,
     ),
 )
 VERSION: Final = len(VERSIONS)

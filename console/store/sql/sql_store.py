@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Final
@@ -114,6 +114,11 @@ class SqlStore:
         with self._database.reading() as transaction:
             record = self._records(transaction).content(digest, SNAPSHOT_CONTENT)
         return record if isinstance(record, SnapshotRecord) else None
+
+    def bound_nodes(self, pod_uids: Collection[str]) -> dict[str, frozenset[str]]:
+        """Return the nodes that binds of pods name, by uid; a pod without a bind is left out."""
+        with self._database.reading() as transaction:
+            return self._records(transaction).bound_nodes(pod_uids)
 
     def figures(self) -> StoreFigures:
         """Return how much is stored."""

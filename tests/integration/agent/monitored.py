@@ -15,6 +15,7 @@ from agent.driver.simulated_machine import SimulatedGpu, change_gpu, new_machine
 from agent.monitor.inspection_thread import Inspector
 from agent.monitor.monitor_controller import Monitor, MonitorServices
 from agent.monitor.violation import LocalPod, ViolationKind
+from agent.mps.gpu_controller import MpsProgress
 from agent.node.process_files import Processes
 from agent.region.repair import RepairKind
 from agent.serve.node_events import NodeEvents
@@ -42,6 +43,7 @@ class MonitoredNode:
     local_pods: Mapping[str, LocalPod] = field(default_factory=lambda: {UID: POD})
     enforced: Enforcement = Enforcement.REPORT
     broken: bool = False
+    mps: Mapping[str, MpsProgress] = field(default_factory=dict)
     unpromised: Mapping[tuple[str, str], MiB] = field(default_factory=dict)
     clock: FakeClock = field(default_factory=FakeClock)
     events: list[Event] = field(default_factory=list)
@@ -142,6 +144,9 @@ class MonitoredNode:
 
     def stuck_instances(self) -> Mapping[str, int]:
         return {}
+
+    def mps_progress(self) -> Mapping[str, MpsProgress]:
+        return self.mps
 
     def enforcement(self) -> Enforcement:
         return self.enforced

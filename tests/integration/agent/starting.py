@@ -15,6 +15,7 @@ from agent.deviceplugin.podresources_client import PodResources
 from agent.deviceplugin.prestart_server import PreStart, RegionProvider, StartServices
 from agent.deviceplugin.registration_client import PluginPaths, RegistrationClient
 from agent.deviceplugin.slot_files import SlotFiles
+from agent.mps.daemon import DaemonFolders, folders_of
 from agent.node.slots import SlotOffer
 from agent.serve.node_events import NodeEvents
 from agent.share import DeviceNode, NotYetError, Owner, ReadyInstance, Share
@@ -88,6 +89,11 @@ class Ledger:
         nodes = (DeviceNode(f"/dev/nvidia-caps/nvidia-cap{minor}", 237, minor),)
         return ReadyInstance(uuid=f"MIG-{gpu}-{placed.start}", memory=memory, nodes=nodes)
 
+    async def ready_daemon(self, grant: Grant) -> DaemonFolders:
+        if self.stuck is not None:
+            await self.stuck.wait()
+        return folders_of("/usr/local/vgpu", grant.gpu)
+
     async def seed(self, share: Share, *, by_cdi: bool) -> str:
         if self.regions is not None:
             return await self.regions.seed(share, by_cdi=by_cdi)
@@ -147,6 +153,7 @@ def site(
         entries=ledger,
         instances=ledger,
         regions=ledger,
+        mps=ledger,
         slots=slots,
         events=news,
     )

@@ -26,7 +26,7 @@ from console.cluster.pod import PodView
 from console.cluster.snapshot import ClusterView
 from console.receive.console_metrics import ConsoleMetrics
 from console.receive.records_server import RecordsServer
-from console.receive.sender import SenderAccounts
+from console.receive.sender import PodNodes, SenderAccounts, no_pod_nodes
 from console.receive.store_thread import StoreThread
 from console.serve.api_routes import api_routes
 from console.serve.console import pages_app
@@ -93,7 +93,11 @@ def sender_reviews() -> FakeReviews:
 
 @contextlib.asynccontextmanager
 async def records_port(
-    store: RecordStore, *, clock: Clock = SYSTEM, limits: ConnectionLimits | None = None
+    store: RecordStore,
+    *,
+    clock: Clock = SYSTEM,
+    limits: ConnectionLimits | None = None,
+    nodes_of: PodNodes = no_pod_nodes,
 ) -> AsyncIterator[Site]:
     """Serve the port of records."""
     site = Site(sender_reviews())
@@ -103,6 +107,7 @@ async def records_port(
             accounts=SenderAccounts(webhook=WEBHOOK, agent=AGENT),
             writer=writer,
             metrics=site.metrics,
+            nodes_of=nodes_of,
             clock=clock,
         )
         async with _served(server.app(), server_tls(OURS), site=site, limits=limits):

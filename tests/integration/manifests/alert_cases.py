@@ -181,6 +181,24 @@ CASES: Final = (
         calm={'vgpu_audit_rejected_total{job="vgpu-agent", instance="gpu-1"}': "4x30"},
     ),
     AlertCase(
+        alert="VgpuStoreOverLimit",
+        series={
+            'vgpu_console_store_bytes{instance="c"}': f"{3 << 30}x90",
+            'vgpu_audit_store_limit_bytes{instance="c"}': f"{2 << 30}x90",
+        },
+        silent="59m",
+        fires="61m",
+        labels={"instance": "c"},
+        says=(
+            "c keeps 3GiB, and old records are not removed as fast as new ones arrive. The disk"
+            " may become full."
+        ),
+        calm={  # it may be a little larger until it is cleaned up
+            'vgpu_console_store_bytes{instance="c"}': f"{2252 << 20}x90",
+            'vgpu_audit_store_limit_bytes{instance="c"}': f"{2 << 30}x90",
+        },
+    ),
+    AlertCase(
         alert="VgpuStoreNearlyFull",
         series={
             'kubelet_volume_stats_available_bytes{persistentvolumeclaim="vgpu-console"}': "10x30",

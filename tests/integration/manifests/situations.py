@@ -114,10 +114,14 @@ class Backlog:
     spooled_bytes: int = 1 << 20
 
 
-def console(*, days: float = 30.0) -> Callable[[], bytes]:
-    """Return the exposition of a console whose certificate lasts for *days*."""
+def console(*, days: float = 30.0, limit: int = 1 << 30) -> Callable[[], bytes]:
+    """Return the exposition of a console whose certificate lasts for *days*.
+
+    Its store has a megabyte, and may have *limit* bytes.
+    """
     metrics = ConsoleMetrics(version="0.1.0")
     metrics.set_certificate_expiry(time.time() + days * DAY)
+    metrics.set_store_limit(limit)
     metrics.set_figures(StoreFigures(records=100, decisions=10, size=1 << 20, oldest="", newest=""))
 
     def exposition() -> bytes:
@@ -143,6 +147,7 @@ def agent(snapshot: MonitorSnapshot, *, ill: bool) -> Callable[[], bytes]:
     def exposition() -> bytes:
         metrics.count_reconfiguration(Outcome.DONE)
         metrics.count_repair(RepairKind.COUNTER)
+        metrics.observe_start("mig", 4.0)
         if ill:
             metrics.count_violation(ViolationKind.MEMORY)
             metrics.count_eviction()
@@ -197,7 +202,7 @@ def ill() -> Sequence[Target]:
         Target("vgpu-webhook", "vgpu-webhook-a", "cpu-1", webhook(fail)),
         Target("vgpu-webhook", "vgpu-webhook-b", "cpu-2", webhook(refuse, certified=False)),
         Target("vgpu-agent", "vgpu-agent-a", NODE, agent(snapshot, ill=True)),
-        Target("vgpu-console", "vgpu-console-a", "cpu-1", console(days=2.0)),
+        Target("vgpu-console", "vgpu-console-a", "cpu-1", console(days=2.0, limit=1 << 19)),
         Target("others", "kube-apiserver", "cpu-1", api_server),
         Target("others", "kubelet", "cpu-1", kubelet),
     )

@@ -13,9 +13,9 @@ from typing import Final
 from allocator.audit.audit_log import AuditLog
 from allocator.cli.http_server import Listen
 from allocator.cli.process import background
-from allocator.cluster.groups import group_service
 from allocator.cluster.inventory import GPU_NODES, NODES, Inventory
 from allocator.cluster.pods import pod_informer
+from allocator.supernode.groups import group_service
 from kube.client import Client
 from kube.clock import SYSTEM
 from kube.config import Access
@@ -88,6 +88,7 @@ async def replica(server: ApiServer, *tokens: str) -> AsyncIterator[Ports]:
             entropy=1,
             now=SYSTEM.wall,
             defer=journal.defer,
+            joined=journal.remember_joined,
         )
         events = Recorder(client, controller="vgpu-admission.io/webhook", instance="replica")
         watch = pod_informer()

@@ -8,7 +8,16 @@ import pytest
 from allocator.model.request import Mode
 from allocator.placement.fit import headroom
 from benchmarks.extender import POD, AnswerWaits, bars
-from benchmarks.extender_server import BUSY, GPUS, ChangingFleet, echo, fleet, names, our_extender
+from benchmarks.extender_server import (
+    BUSY,
+    GPUS,
+    ChangingFleet,
+    FleetKind,
+    echo,
+    fleet,
+    names,
+    our_extender,
+)
 
 SIZE = 60
 BODY = orjson.dumps({"Pod": POD, "Nodes": None, "NodeNames": names(SIZE)})
@@ -26,6 +35,19 @@ def test_six_of_eight_gpus_are_busy_and_none_is_overdrawn() -> None:
         len({id(standing) for standing in ChangingFleet(found).index().node_classes.values()})
         > SIZE // 2
     )
+
+
+def test_a_third_of_a_mixed_fleet_has_metax_gpus_which_serve_no_other_pods() -> None:
+    """And none of them is overdrawn; the nodes of NVIDIA's are what they are without them."""
+    found = list(fleet(SIZE, FleetKind.MIXED))
+    metax = [node.name for node in found if {gpu.family for gpu in node.gpus} == {"metax"}]
+
+    filtered = json.loads(our_extender(ChangingFleet(found)).filter(BODY))
+
+    assert len(metax) == SIZE // 3
+    assert filtered["FailedAndUnresolvableNodes"].keys() == set(metax)
+    assert len(filtered["NodeNames"]) >= SIZE // 2
+    assert all(headroom(gpu).memory >= 0 for node in found for gpu in node.gpus)
 
 
 def test_a_turn_changes_what_is_answered_on() -> None:

@@ -1,13 +1,14 @@
 """The webhook benchmark: what it sends, and what it takes for an answer."""
 
 import json
+from collections import Counter
 
 import pytest
 
-from benchmarks.webhook import Turn, bars
+from benchmarks.webhook import Turn, audited_ratios, bars
 from benchmarks.webhook_answers import WrongAnswerError, apply_patch, check_idempotent
 from benchmarks.webhook_load import LoadResult
-from benchmarks.webhook_reviews import reviews, shapes
+from benchmarks.webhook_reviews import WORKLOADS, replica_reviews, reviews, shapes
 from benchmarks.webhook_server import ChangingInventory, CountingSink, reviewer
 from webhook.review.admission_review import allow
 
@@ -79,7 +80,7 @@ def test_ratios_are_medians_over_the_turns() -> None:
     """Each turn is judged against its own baseline; one bad turn decides nothing."""
     slow, quick, stuck = _load(100, 8.0), _load(200, 2.0), _load(1, 900.0)
 
-    turns = [Turn(quick, slow, quick), Turn(quick, slow, quick), Turn(quick, stuck, quick)]
+    turns = [_turn(quick, slow), _turn(quick, slow), _turn(quick, stuck)]
     throughput, audited, p99 = bars(turns)
 
     assert (throughput.value, throughput.holds) == (0.5, True)
@@ -87,5 +88,40 @@ def test_ratios_are_medians_over_the_turns() -> None:
     assert (p99.value, p99.holds) == (4.0, True)
 
 
+def test_a_ratio_of_processor_time_is_of_reviews() -> None:
+    """However many were answered meanwhile: the dearer review has the smaller ratio."""
+    slow, quick = _load(100, 8.0), _load(200, 2.0)
+
+    ratios = audited_ratios([_turn(quick, slow)] * 3)
+
+    assert ratios == {
+        "audited_ratio_distinct": 2.0,
+        "audited_cpu_ratio": 0.5,
+        "audited_cpu_ratio_distinct": 2.0,
+    }
+
+
+def test_most_reviews_of_the_mix_are_of_replicas() -> None:
+    """All 500 are whole reviews, and each workload asks for something else."""
+    pods = [json.loads(body)["request"] for body in replica_reviews()]
+    owners = Counter(pod["object"]["metadata"]["ownerReferences"][0]["uid"] for pod in pods)
+
+    assert Counter(owners.values()) == Counter(WORKLOADS)
+    assert len(pods) == len({pod["uid"] for pod in pods}) == 500
+    assert {len(body) for body in replica_reviews()} == {8192}
+
+
+def _turn(baseline: LoadResult, ours: LoadResult) -> Turn:
+    return Turn(
+        baseline=baseline,
+        ours=ours,
+        unaudited=baseline,
+        ours_distinct=baseline,
+        unaudited_distinct=ours,
+    )
+
+
 def _load(throughput: int, p99: float) -> LoadResult:
-    return LoadResult(requests=throughput, seconds=1.0, p50_ms=1.0, p99_ms=p99, failed=0)
+    return LoadResult(
+        requests=throughput, seconds=1.0, p50_ms=1.0, p99_ms=p99, failed=0, cpu_seconds=1.0
+    )

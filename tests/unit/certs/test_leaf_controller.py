@@ -12,6 +12,7 @@ from certs.check import Expected, check_pair
 from certs.issue import service_names
 from certs.leaf_controller import KEPT_POLL, ClientLeaf, LeafController, ServerLeaf
 from certs.pem import Pair, certificates, certificates_pem
+from certs.refresh_controller import CertificateReason, Notice
 from certs.rotation_controller import SecretChange, StoredSecret, new_key_material
 from certs.rotation_policy import AddNextCA, DropOldCA, RenewLeaf, Step, SwitchLeaf
 from certs.secret_codec import (
@@ -40,6 +41,7 @@ class Kept:
     source: FakeSecrets = field(default_factory=FakeSecrets)
     target: FakeSecrets = field(default_factory=FakeSecrets)
     time: Time = field(default_factory=Time)
+    notices: list[Notice] = field(default_factory=list)
 
     def after(self, *steps: Step) -> "Kept":
         """Advance the rotation and look once."""
@@ -57,6 +59,7 @@ class Kept:
             source=self.source,
             target=self.target,
             leaf=self.leaf,
+            announce=self.notices.append,
             lifetimes=LIFETIMES,
             clock=self.time.clock,
         )
@@ -85,6 +88,27 @@ def test_it_comes_with_the_first_authority() -> None:
     assert set(kept.target.held.data) == {BUNDLE, LEAF, LEAF_KEY}
     assert kept.target.held.data[BUNDLE] == certificates_pem(*kept.state.bundle)
     assert SIGNING_KEY not in kept.target.held.data
+
+
+@pytest.mark.parametrize(
+    ("leaf", "name"),
+    [(CLIENT, "vgpu-extender-client"), (SERVER, "vgpu-console.vgpu-system.svc")],
+    ids=["a-caller", "a-server"],
+)
+def test_what_is_issued_is_announced_once(leaf: ClientLeaf | ServerLeaf, name: str) -> None:
+    """With its name and its end; a bundle that changes beside it is no news of the certificate."""
+    kept = Kept(leaf).after(AddNextCA(), SwitchLeaf())
+    kept.look()
+    assert kept.target.held is not None
+    kept.target.held = replace(
+        kept.target.held, data={**kept.target.held.data, BUNDLE: b"somebody else's"}
+    )
+    kept.look()
+
+    (notice,) = kept.notices
+    until = certificates(kept.pair.certificate)[0].not_valid_after_utc.isoformat()
+    assert notice.reason is CertificateReason.RENEWED
+    assert notice.note == f"a certificate of {name} was issued, valid until {until}"
 
 
 @pytest.mark.parametrize("step", [RenewLeaf(), None], ids=["a-new-leaf", "nothing-new"])

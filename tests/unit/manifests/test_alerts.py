@@ -13,6 +13,7 @@ from agent.monitor.metric_names import OURS
 from agent.monitor.metrics import AgentMetrics
 from allocator.model.units import MiB
 from allocator.scheduling.capacity import FreeCapacity
+from console.receive.console_metrics import ConsoleMetrics
 from manifests.generator.names import Json
 from manifests.generator.registrations import registrations
 from webhook.serve.metrics import WebhookMetrics
@@ -48,7 +49,8 @@ def test_alerts_ask_for_metrics_that_exist() -> None:
     metrics.leader.set_capacity(FreeCapacity(largest={}, stranded=MiB(0)))
     metrics.leader.set_waiting({})
     agent = AgentMetrics(version="0", snapshot=lambda: None, hung=lambda: 0.0, old=lambda: False)
-    exposed = generate_latest(metrics.registry).decode() + agent.exposition()[1].decode()
+    texts = (generate_latest(metrics.registry), agent.exposition()[1])
+    exposed = b"".join((*texts, ConsoleMetrics(version="0").text()[1])).decode()
     known = {family.name for family in OURS}
     known |= set(re.findall(r"(?m)^# TYPE (\w+) ", exposed))
 

@@ -1,10 +1,18 @@
 """What the API server sends us, and what happens to a pod when nobody answers."""
 
 import base64
+import json
 
+import jsonpatch
+import msgspec
 import pytest
+import yaml
 
+from allocator.catalog.vocabularies import HAMI
+from allocator.controllers.match_conditions import CHECKED, ConditionedWebhooks, unnamed_resources
+from manifests.generator.documents import hami_component
 from manifests.generator.names import NAMESPACE, Json
+from manifests.generator.policies import policies
 from manifests.generator.registrations import registrations
 from webhook.caller.hook_paths import HOOK_PATHS
 
@@ -103,3 +111,22 @@ def test_a_webhook_outside_the_cluster() -> None:
     assert clients == [
         {"url": f"https://127.0.0.1:8443{path}", "caBundle": bundle} for path in paths
     ]
+
+
+def test_the_component_for_hami_names_its_resources_everywhere() -> None:
+    """Applied to the base, each condition that names resources names HAMi's; the base does not."""
+    names = list(HAMI.resources)
+    objects = [*registrations(), *policies()]
+    by_kind = {(each["kind"], each["metadata"]["name"]): each for each in objects}
+    texts = json.dumps(list(by_kind.values()))
+    assert "nvidia.com/gpumem" not in texts
+
+    patches = hami_component()["patches"]
+    for patch in patches:
+        target = patch["target"]["kind"], patch["target"]["name"]
+        changed = jsonpatch.apply_patch(by_kind[target], yaml.safe_load(patch["patch"]))
+        found = msgspec.convert(changed, ConditionedWebhooks)
+        before = msgspec.convert(by_kind[target], ConditionedWebhooks)
+        assert unnamed_resources(before, names, own=target[1])
+        assert not unnamed_resources(found, names, own=target[1])
+    assert sorted(patch["target"]["kind"] for patch in patches) == sorted(CHECKED.values())

@@ -4,7 +4,8 @@ from typing import Any
 
 import yaml
 
-from allocator.catalog.keys import REGISTER_KEY
+from allocator.catalog import hami_keys
+from allocator.catalog.keys import HAMI_REGISTER_KEY, REGISTER_KEY
 from allocator.config.settings import NodeAgent, settings_of
 from allocator.controllers.requeue import FREED_KEY
 from allocator.volcano.register import HANDSHAKE_ANNOTATION, REGISTER_ANNOTATION
@@ -46,5 +47,12 @@ def test_the_policy_is_about_that_account_and_what_it_writes() -> None:
     variables = {item["name"]: item["expression"] for item in policy["spec"]["variables"]}
 
     assert condition["expression"] == f"request.userInfo.username == '{CONTROL_PLANE}'"
-    keys = sorted([FREED_KEY, HANDSHAKE_ANNOTATION, REGISTER_ANNOTATION, REGISTER_KEY])
+    volcanos = [FREED_KEY, HANDSHAKE_ANNOTATION, REGISTER_ANNOTATION, REGISTER_KEY]
+    hamis = [
+        hami_keys.HANDSHAKE_ANNOTATION,
+        hami_keys.LOCK_ANNOTATION,
+        hami_keys.REGISTER_ANNOTATION,
+        HAMI_REGISTER_KEY,
+    ]
+    keys = sorted(volcanos + hamis)
     assert variables["ours"] == "[" + ", ".join(f"'{key}'" for key in keys) + "]"

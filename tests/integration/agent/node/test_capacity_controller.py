@@ -61,7 +61,10 @@ def test_the_node_gets_label_capacity_and_a_note_of_it() -> None:
         assert (found["cpu"], found[MEMORY], found[CORES]) == ("2", "30720", "200")
         assert SLOT not in found
         metadata = scene.node["metadata"]
-        assert metadata["labels"] == {"vgpu-admission.io/agent": "1"}
+        assert metadata["labels"] == {
+            "vgpu-admission.io/agent": "1",
+            "vgpu-admission.io/gpu-model": "Tesla-T4",
+        }
         noted = set(metadata["annotations"][CAPACITY_KEY].split(","))
         assert noted == found.keys() - {"cpu"} | {SLOT}
 
@@ -281,6 +284,8 @@ def test_changes_are_merged_into_the_status_and_nothing_else() -> None:
 
         (written,) = scene.writes(f"{NODE}/n/status")
         assert json.loads(written.body).keys() == {"status"}
-        assert json.loads(written.body)["status"].keys() == {"capacity"}
+        status = json.loads(written.body)["status"]
+        assert status.keys() == {"capacity", "allocatable"}
+        assert status["capacity"] == status["allocatable"]
 
     play(act)

@@ -9,6 +9,10 @@ import pytest
 from agent.driver.driver_thread import DriverThread
 from agent.health.hardware_informer import HardwareInformer, HardwareListeners
 from agent.monitor.violation import LocalPod
+from agent.mps.gpu_controller import MpsServices
+from agent.mps.journal_files import MpsJournal
+from agent.mps.mps_controller import MpsController
+from agent.mps.simulated_files import SimulatedDaemons
 from agent.serve.monitor_view import Evictor, MonitorView
 from allocator.ledger.schema import spec_of
 from kube.client import Client
@@ -56,10 +60,15 @@ def test_an_eviction_that_is_refused_stops_nothing(status: int) -> None:
 def view_of(scene: Scene, folder: Path) -> MonitorView:
     """Return what a monitor of the scene's node is told, beside simulated boards."""
     desk = Desk(folder)
-    survey = HardwareInformer(
-        DriverThread(desk.driver), HardwareListeners(lambda: None, lambda _, __: None)
+    survey_worker = DriverThread(desk.driver)
+    survey = HardwareInformer(survey_worker, HardwareListeners(lambda: None, lambda _, __: None))
+    services = MpsServices(
+        worker=survey_worker,
+        daemons=SimulatedDaemons(folder),
+        journal=MpsJournal(folder / "mps.json", boot="boot-1"),
     )
-    return MonitorView(scene.informer, survey, desk.instances)
+    mps = MpsController(services, host_root="/usr/local/vgpu")
+    return MonitorView(scene.informer, survey, desk.instances, mps)
 
 
 def test_a_pod_that_is_older_than_the_ledger_is_not_evicted(tmp_path: Path) -> None:

@@ -15,9 +15,8 @@ from console.cli.get import ChangePrinter, Printer, RedrawPrinter
 from console.cli.history import HistoryQuestion, HistoryReader
 from console.cli.session import CommandSession
 from console.cli.watch import watch
-from console.cluster.cluster_client import ClusterTarget
+from console.cluster.cluster_client import ClusterTarget, ConsoleTarget
 from console.get.listing import OutputFormat
-from console.history.console_client import ConsoleTarget
 from console.history.use_rows import container_use_listing
 from console.use.figures import ContainerUse, GpuUse, UseAnswer
 from tests.builders.history import DECISIONS, LIFE, RECORDS, REFUSED, TRAIN, WAITING
@@ -169,6 +168,76 @@ def test_usage_is_that_of_a_month_unless_a_period_is_given(tmp_path: Path) -> No
     play(tmp_path, scenario)
 
 
+def test_a_pod_is_explained_as_it_was_known(tmp_path: Path) -> None:
+    """From the console alone: the pod may be gone from the cluster."""
+
+    async def scenario(machine: Terminal) -> None:
+        at = "2026-11-21T08:52:30Z"
+        done = await machine.run("why", TRAIN.pod, "--at", at)
+        named = await machine.run("why", f"pod/team-nlp/{TRAIN.pod}", "--at", at, "-n", "x")
+        document = json.loads(
+            (await machine.run("why", TRAIN.pod, "--at", at, "-o", "json")).stdout
+        )
+
+        assert (done.exit_code, done.stderr) == (0, "")
+        assert done.stdout.startswith("WAITING   no node has 18000 MiB free on one GPU\n")
+        assert named.stdout == done.stdout
+        assert (document["kind"], document["at"]) == ("PastWhy", "2026-11-21T08:52:30.000Z")
+        first, second, *_ = machine.console.asked
+        assert first.query == {
+            "namespace": "team-nlp",
+            "pod": TRAIN.pod,
+            "until": "2026-11-21T08:52:30.001Z",
+            "limit": "1000",
+        }
+        assert second.path == f"/api/v1/decisions/{TRAIN.digest}/{TRAIN.pod_uid}"
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("never", "--at=1h"), "no record of pod 'never' in team-nlp from before "),
+        ((TRAIN.pod, "--at=2026-11-21T07:00:00Z"), f"no record of pod '{TRAIN.pod}' in team-nlp"),
+        ((TRAIN.pod, "--at=9999-01-01T00:00:00Z"), "has not been yet; accepted: a time that has"),
+        (("deploy/web", "--at=1h"), "'deploy/web' is no pod, and --at asks about one pod"),
+        (("a/b/c/d", "--at=1h"), '"a/b/c/d" has more than two /; accepted: '),
+        (("", "--at=1h"), '"" does not name an object; accepted: '),
+        (("\x1b[2J", "--at=1h"), "no record of pod '\\x1b[2J' in team-nlp"),
+        (("x' OR 1=1", "--at=1h"), "no record of pod"),
+        (("\u202ex", "--at=1h"), "no record of pod '\\u202ex'"),
+        (("x" * 600, "--at=1h"), "no record of pod"),
+    ],
+    ids=lambda value: ascii(value)[:40],
+)
+def test_what_was_not_known_is_an_error(
+    arguments: tuple[str, ...], text: str, tmp_path: Path
+) -> None:
+    """It names the pod and the time; nothing is made up."""
+
+    async def scenario(machine: Terminal) -> None:
+        done = await machine.run("why", *arguments)
+
+        assert (done.exit_code, done.stdout) == (1, "")
+        assert text in done.stderr
+        assert "Traceback" not in done.stderr
+
+    play(tmp_path, scenario)
+
+
+def test_without_a_console_it_says_so(tmp_path: Path) -> None:
+    """The cluster itself forgets; the command to install one is in docs/console.md."""
+
+    async def scenario(machine: Terminal) -> None:
+        done = await machine.run("why", TRAIN.pod, "--at=1h")
+
+        assert (done.exit_code, done.stdout) == (1, "")
+        assert "so no console is installed there" in done.stderr
+
+    play(tmp_path, scenario, published=False)
+
+
 def figures(used: int) -> UseAnswer:
     """Return two containers and two GPUs."""
     containers = tuple(
@@ -249,6 +318,9 @@ def test_figures_are_drawn_in_the_place_of_those_before(*, terminal: bool) -> No
         (("who", "pod/"), '"pod/" is not a pod; accepted: pod/NAME'),
         (("top", "gpus", "-w", "-o", "csv"), "--watch cannot go with -o csv; accepted: a table"),
         (("records", "--console-ca=/nowhere"), "'/nowhere' does not exist"),
+        (("why", "p", "--at=yesterday"), '"yesterday" is neither an age nor a time; accepted: 30m'),
+        (("why", "p", "--at=2026-05-01"), '"2026-05-01" is neither an age nor a time'),
+        (("why", "p", "--at="), '"" is neither an age nor a time'),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

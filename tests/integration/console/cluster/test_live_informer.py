@@ -2,20 +2,24 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from allocator.catalog.vocabularies import VOCABULARIES
 from allocator.cluster.inventory import GPU_NODES, NAMESPACES, NODES
-from console.cluster.live_informer import CLIENT_CA, LiveCluster, slim
+from console.cluster.live_informer import CLIENT_CA, KINDS, LiveCluster, slim
 from console.cluster.pod import pod_of, request_of, state_of
 from console.cluster.snapshot import cluster_view
 from kube.client import Client
+from kube.clock import SYSTEM, Clock
 from kube.config import Access
 from tests.builders.gpunodes import gpu_node
 from tests.fakes.api_objects import parsed
 from tests.fakes.api_rules import Json
 from tests.fakes.api_server import ApiServer
+from tests.fakes.kube_clock import EPOCH
 from tests.integration.waiting import until
 from tests.unit.console.sites import hard, held_hard, held_soft, soft
 
@@ -23,14 +27,14 @@ KUBE_SYSTEM = "/api/v1/namespaces/kube-system/configmaps"
 Scene = Callable[[ApiServer, LiveCluster], Awaitable[None]]
 
 
-def play(scene: Scene, *before: tuple[str, Json]) -> None:
+def play(scene: Scene, *before: tuple[str, Json], clock: Clock = SYSTEM) -> None:
     """Run *scene* beside a cluster that is followed; *before* exists already."""
 
     async def run() -> None:
         async with ApiServer() as server, Client(Access(url=server.url)) as client:
             for path, document in before:
                 server.objects.create(parsed(path), document)
-            cluster = LiveCluster(client, namespace="system")
+            cluster = LiveCluster(client, namespace="system", clock=clock)
             assert cluster.view() is None
             assert cluster.namespaces() is None
             following = asyncio.create_task(cluster.run())
@@ -91,6 +95,37 @@ def test_the_view_is_what_the_objects_make() -> None:
         *((GPU_NODES, document) for document in documents),
         *((NODES, document) for document in machines),
     )
+
+
+def test_the_age_is_that_of_the_most_silent_watch() -> None:
+    """One that hangs makes the picture old, though the others go on; those of settings do not."""
+    now = [1000.0]
+
+    async def scene(server: ApiServer, cluster: LiveCluster) -> None:
+        del server
+        assert cluster.age() is not None
+        for number, kind in enumerate(KINDS):
+            cluster.watches[kind].last_message = now[0] - 10 * (number + 1)
+        assert cluster.age() == 40.0  # of the pods
+        view = cluster.view()
+        assert view is not None
+        assert view.now == EPOCH
+        now[0] += 100.0
+        view = cluster.view()
+        assert view is not None
+        assert view.now == EPOCH - timedelta(seconds=140)  # when they were last heard of
+
+    play(scene, clock=replace(SYSTEM, monotonic=lambda: now[0], wall=lambda: EPOCH))
+
+
+def test_before_the_first_list_there_is_no_age() -> None:
+    """Pages say then that nothing is known."""
+
+    async def run() -> None:
+        async with Client(Access(url="http://127.0.0.1:1")) as client:
+            assert LiveCluster(client, namespace="system").age() is None
+
+    asyncio.run(run())
 
 
 def test_changes_are_seen() -> None:

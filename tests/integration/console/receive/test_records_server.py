@@ -5,8 +5,9 @@ import contextlib
 import gzip
 import json
 import ssl
+import uuid
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from aiohttp import ClientError
 from allocator.cli.http_server import ConnectionLimits
 from console.records.query import EVERYTHING, PageRequest, RecordFilter
 from console.store.opening import open_store
-from console.store.store import RecordStore
+from console.store.store import RecordStore, StoreError
 from kube.errors import UnreachableError
 from tests.builders.sent_records import Line, admission, body_of, health, started
 from tests.integration.console.ports import (
@@ -66,6 +67,15 @@ def answered(site: Site) -> dict[str, float]:
     return {each.labels["code"]: each.value for each in samples if each.name == name}
 
 
+def records_rejected(site: Site) -> float:
+    """Return how many records were rejected."""
+    found = site.metrics.registry.get_sample_value(
+        "vgpu_console_records_total", {"result": "rejected"}
+    )
+    assert found is not None
+    return found
+
+
 @pytest.mark.parametrize("compressed", [False, True])
 def test_a_batch_is_stored_once(store: RecordStore, *, compressed: bool) -> None:
     """However often it is sent; the record says how its sender was known."""
@@ -94,6 +104,72 @@ def test_an_agent_writes_for_its_node(store: RecordStore) -> None:
 
     play(scenario)
     assert kept(store) == [(line["id"], "agent of node node-1, by certificate and token")]
+
+
+def test_an_agent_takes_no_id_of_a_webhook(store: RecordStore) -> None:
+    """Whoever sends an id first: each record is its sender's, and both are there."""
+    true = admission()
+    forged = [health(id=true["id"]), started(id=true["id"], pod_uid=true["digest"])]
+
+    async def scenario() -> None:
+        async with records_port(store) as site:
+            for line in forged:
+                assert (await send(site, body_of([line]), who="agent-1"))[0] == 200
+            assert await send(site, body_of([true])) == (
+                200,
+                {"stored": 1, "known": 0, "rejected": []},
+            )
+            assert (await send(site, body_of([true])))[1]["known"] == 1
+
+    play(scenario)
+    assert sorted(sender for _, sender in kept(store)) == [
+        "agent of node node-1, by certificate and token",
+        "webhook, by certificate and token",
+    ]
+
+
+HERE, THERE, NOWHERE = (str(uuid.UUID(int=number)) for number in (1, 2, 3))
+
+
+def test_an_agent_has_no_say_about_pods_of_other_nodes(store: RecordStore) -> None:
+    """Where it is known which node a pod is on; one of which nothing is known may be on any."""
+    nodes = {HERE: ("node-1", "node-3"), THERE: ("node-2",)}
+    asked: list[set[str]] = []
+
+    def nodes_of(uids: Collection[str]) -> dict[str, tuple[str, ...]]:
+        asked.append(set(uids))
+        return {uid: nodes[uid] for uid in uids if uid in nodes}
+
+    lines = [started(pod_uid=uid) for uid in (HERE, THERE, NOWHERE)]
+
+    async def scenario() -> None:
+        async with records_port(store, nodes_of=nodes_of) as site:
+            status, told = await send(site, body_of([*lines, health()]), who="agent-1")
+            assert (status, told["stored"]) == (200, 3)
+            [rejected] = told["rejected"]
+            assert rejected["line"] == 2
+            assert f'pod "{THERE}" is on node "node-2", but' in rejected["why"]
+            assert 'of node "node-1"' in rejected["why"]
+            assert (await send(site, body_of([admission(pod_uid=THERE)])))[1]["stored"] == 1
+            assert records_rejected(site) == 1
+
+    play(scenario)
+    assert asked == [{HERE, THERE, NOWHERE}]
+
+
+def test_a_store_that_cannot_say_where_pods_are_lets_agents_wait(store: RecordStore) -> None:
+    """They send again; nothing is taken unchecked."""
+
+    def nodes_of(_uids: Collection[str]) -> dict[str, tuple[str, ...]]:
+        raise StoreError("the disk is gone")
+
+    async def scenario() -> None:
+        async with records_port(store, nodes_of=nodes_of) as site:
+            status, _ = await send(site, body_of([started(pod_uid=HERE)]), who="agent-1")
+            assert status == 503
+
+    play(scenario)
+    assert kept(store) == []
 
 
 FORGED: list[tuple[str, str, Line, str]] = [

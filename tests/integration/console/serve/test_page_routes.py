@@ -3,13 +3,16 @@
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
+from starlette.applications import Starlette
 
 from console.pages.parts.links import decision_address
+from console.serve.page_routes import page_routes
 from tests.builders.console import hostile_rows
 from tests.harness.asgi import get
-from tests.harness.console_site import console_app
+from tests.harness.console_site import console_app, services
 from tests.harness.page_checks import problems_of
 
 PATHS = {
@@ -76,6 +79,17 @@ def test_what_is_used_is_drawn_and_told(name: str, golden: Callable[[str, str], 
     html = without_hashes(get(console_app("measured"), PATHS[name]).text)
 
     assert html == golden(f"console-{name}-measured.html", html)
+    assert problems_of(html) == []
+
+
+@pytest.mark.parametrize("path", ["/", "/nodes", "/decisions", "/fit"])
+@pytest.mark.parametrize(("age", "text"), [(None, ""), (0.0, ""), (120.0, ""), (301.0, "5m1s old")])
+def test_a_picture_that_is_old_is_said_to_be(path: str, age: float | None, text: str) -> None:
+    """After two minutes without a word of the API server; figures would look like those of now."""
+    app = Starlette(routes=page_routes(replace(services(), age=lambda: age)))
+    html = get(app, path).text
+
+    assert ('role="alert" class="outdated"' in html, text in html) == (bool(text), True)
     assert problems_of(html) == []
 
 

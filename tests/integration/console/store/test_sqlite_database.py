@@ -1,5 +1,6 @@
 """The file of SQLite: damaged, locked, read-only, of another release, on a full disk, killed."""
 
+import contextlib
 import os
 import signal
 import sqlite3
@@ -8,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ import pytest
 from console.records.query import EVERYTHING, DecisionFilter, PageRequest, RecordFilter
 from console.store import sqlite_database
 from console.store.opening import open_store
-from console.store.sql.schema import VERSION
+from console.store.sql.schema import VERSION, VERSIONS
 from console.store.sql.sql_store import SqlStore
 from console.store.store import Retention, StoreError
 from tests.builders.records import bound, mutated, refused, stored, validated
@@ -69,6 +71,27 @@ def test_a_database_of_another_program_is_refused(file: Path) -> None:
     other.close()
     with pytest.raises(StoreError, match="holds tables of another program"):
         open_store(str(file))
+
+
+def test_a_store_of_the_first_release_is_taken_over(file: Path, tmp_path: Path) -> None:
+    """With all records, and where each is."""
+    filled(file)
+    with contextlib.closing(open_store(str(file))) as store:
+        before = list(store.export(EVERYTHING, RecordFilter()))
+    old = tmp_path / "old.db"
+    with contextlib.closing(sqlite3.connect(old, isolation_level=None)) as first:
+        for statement in VERSIONS[0]:
+            if not statement.startswith("INSERT"):
+                first.execute(statement.format(id="", seq=""))
+        first.execute("ATTACH ? AS now", (str(file),))
+        for (name,) in first.execute("SELECT name FROM sqlite_schema WHERE type = 'table'"):
+            first.execute(f"INSERT INTO {name} SELECT * FROM now.{name}")  # noqa: S608 -- ours
+        first.execute("PRAGMA user_version = 1")
+
+    with contextlib.closing(open_store(str(old))) as store:
+        assert list(store.export(EVERYTHING, RecordFilter())) == before
+        assert store.append(before) == 0
+        assert store.append([replace(one, sender="another") for one in before]) == len(before)
 
 
 def test_a_newer_release_is_named(file: Path) -> None:

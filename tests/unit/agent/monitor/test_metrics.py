@@ -23,8 +23,9 @@ from allocator.model.units import MiB
 from tests.builders.model import A100_40, device, mig_grant, placed, soft_grant
 from tests.harness.mig_agent import Desk
 
-SOFT, CUT = "GPU-soft", "GPU-cut"
+SOFT, CUT, MPS = "GPU-soft", "GPU-cut", "GPU-mps"
 PLAIN = replace(device(), uuid=SOFT)
+IN_MPS = replace(device(index=2), uuid=MPS)
 IN_MIG = replace(
     device(A100_40, index=1, mig=MigMode(current=True, pending=True)), uuid=CUT, memory=MiB(40960)
 )
@@ -41,7 +42,7 @@ def snapshot_of(
     return MonitorSnapshot(
         node="gpu-1",
         now=1_790_000_030.0,
-        devices=(PLAIN, IN_MIG),
+        devices=(PLAIN, IN_MIG, IN_MPS),
         shares=shares,
         instances=(
             Instance(gpu=CUT, id=1, profile=19, start=0, compute=0, uuid="MIG-a"),
@@ -58,6 +59,7 @@ def snapshot_of(
         drifts=(),
         held_back=frozenset(),
         faults=0,
+        mps_clients={MPS: 3},
     )
 
 
@@ -234,6 +236,8 @@ def test_a_scrape_is_well_formed() -> None:
             declared.setdefault(name, set()).add(word)
             continue
         name = re.split(r"[{ ]", line)[0]
+        if name not in declared:
+            name = re.sub("_(bucket|count|sum)$", "", name)  # of a histogram
         assert declared[name] == {"HELP", "TYPE"}
         if not seen or seen[-1] != name:
             assert name not in seen

@@ -22,6 +22,7 @@ from agent.node.capacity import (
 from agent.node.pods import NodePod, parse_pod
 from allocator.catalog.vocabularies import (
     GPUSHARE,
+    HAMI,
     SLOT,
     VOCABULARIES,
     VOLCANO,
@@ -191,6 +192,20 @@ def test_a_gpu_in_software_gives_what_it_has() -> None:
     }
 
 
+def test_hamis_resources_are_offered_where_they_are_served() -> None:
+    """As many numbers and priorities as containers can share the GPUs, cut ones too."""
+    gpus = [gpu(T4, index=0), gpu(A100_40, index=1, mode=Mode.MIG)]
+
+    assert capacity(gpus, [HAMI]) == {
+        "nvidia.com/gpu": 20,
+        "nvidia.com/gpumem": 15360 + 40192,
+        "nvidia.com/gpucores": 200,
+        "nvidia.com/gpumem-percentage": 200,
+        "nvidia.com/priority": 20,
+    }
+    assert writable_names([VOLCANO, HAMI]) >= set(HAMI.resources)
+
+
 def test_a_vocabulary_without_mig_counts_no_gpu_that_is_cut() -> None:
     """And a resource of which there is none is left out, never 0."""
     found = capacity([gpu(A100_40, mode=Mode.MIG)], VOCABULARIES)
@@ -258,8 +273,8 @@ def test_the_server_writes_numbers_in_its_own_way() -> None:
 
 def test_live_pods_keep_a_resource_that_no_gpu_has_any_more() -> None:
     """It goes when they have gone."""
-    assert desired_capacity({}, {"a/b": 3}, ["a/b", "a/c"]) == {"a/b": 3}
-    assert desired_capacity({}, {}, ["a/b"]) == {}
+    assert desired_capacity({}, {"a/b": 3}, ["a/b", "a/c"], linked={}) == {"a/b": 3}
+    assert desired_capacity({}, {}, ["a/b"], linked={}) == {}
 
 
 def test_scaled_cores_add_to_the_sum() -> None:

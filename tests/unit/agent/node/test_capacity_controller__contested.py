@@ -62,7 +62,8 @@ class ContestedNode(FakeApiClient):
     ) -> bytes:
         if path.endswith("/status"):
             self.writes.append(self.time.now)
-            self.body["status"]["capacity"] |= changes["status"]["capacity"]
+            for part, changed in changes["status"].items():
+                self.body["status"].setdefault(part, {}).update(changed)
         else:
             self.body["metadata"] |= changes["metadata"]
         self._deliver_node()

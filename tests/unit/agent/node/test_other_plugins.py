@@ -5,7 +5,7 @@ import pytest
 from agent.doctor.container_runtime import containerd_major, reads_cdi
 from agent.doctor.facts import Runtime
 from agent.node.other_plugins import plugin_conflict, slot_conflict
-from allocator.catalog.vocabularies import SLOT, VOCABULARIES, VOLCANO
+from allocator.catalog.vocabularies import HAMI, SLOT, VOCABULARIES, VOLCANO
 
 MEMORY = "volcano.sh/vgpu-memory"
 
@@ -33,6 +33,15 @@ def test_another_plugin_is_known_by_what_it_gives_out(
 
     assert named in conflict
     assert bool(conflict) == bool(named)
+
+
+@pytest.mark.parametrize("name", HAMI.resources)
+def test_hamis_resources_are_ours_only_where_we_offered_them(name: str) -> None:
+    """NVIDIA's plugin and HAMi's have the first name, too; an agent of ours notes what it adds."""
+    served = (*VOCABULARIES, HAMI)
+
+    assert name in plugin_conflict({name: "8"}, [], served)
+    assert plugin_conflict({name: "8"}, [name], served) == ""
 
 
 @pytest.mark.parametrize(("ours", "known"), [([], True), (["aliyun.com/gpu-mem"], False)])

@@ -20,6 +20,7 @@ from agent.node.status import (
     RealisedInstance,
     awaits_admission,
     document,
+    model_label,
     rounded_memory,
     served_gpus,
 )
@@ -311,3 +312,27 @@ def test_memory_of_others_does_not_flap() -> None:
     first = rounded_memory(MiB(0), MiB(1000))
 
     assert {rounded_memory(first, MiB(amount)) for amount in range(700, 1024)} == {first}
+
+
+@pytest.mark.parametrize(
+    ("models", "label"),
+    [
+        pytest.param([], None, id="none"),
+        pytest.param([""], None, id="empty"),
+        pytest.param(["Tesla T4", "Tesla T4"], "Tesla-T4", id="one"),
+        pytest.param(["Tesla T4", "NVIDIA A30"], "several", id="two"),
+        pytest.param(["NVIDIA H100 80GB HBM3"], "NVIDIA-H100-80GB-HBM3", id="spaces"),
+        pytest.param(["x" * 500], "x" * 63, id="long"),
+        pytest.param(["x" * 62 + " y"], "x" * 62, id="cut-at-a-dash"),
+        pytest.param(["../../etc/passwd"], "etc-passwd", id="path"),
+        pytest.param(["A\nB: c"], "A-B-c", id="line"),
+        pytest.param(["\x00\u202e"], None, id="control"),
+        pytest.param(["é GPU"], "GPU", id="letters"),
+        pytest.param(["-_."], None, id="marks"),
+    ],
+)
+def test_a_model_becomes_a_label_that_kubernetes_takes(
+    models: list[str], label: str | None
+) -> None:
+    """Whatever a driver calls it; GPUs that differ are not named by one of them."""
+    assert model_label(models) == label

@@ -79,7 +79,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             if path.name not in {"catalog", "vocabularies.py", "__pycache__"}:
                 (tree / part / path.name).symlink_to(path)
     catalogue = (ROOT / "allocator/catalog/vocabularies.py").read_text()
-    line = "VOCABULARIES: Final = (VOLCANO, GPUSHARE)\n"
+    line = "VOCABULARIES: Final = (VOLCANO, GPUSHARE, METAX_GPU, METAX_SGPU)\n"
     assert catalogue.count(line) == 1
     (tree / "allocator/catalog/vocabularies.py").write_text(catalogue.replace(line, ADDED))
     asked = subprocess.run(
@@ -126,11 +126,11 @@ def test_the_api_server_sends_its_pods_and_freezes_its_annotations(answers: dict
 
 
 def test_nodes_offer_its_resources(answers: dict[str, Any]) -> None:
-    """Without capacity no scheduler would place its pods: 4096 MiB are 8 of its units."""
+    """Without capacity no scheduler would place its pods: 4096 MiB are 8 units for 10 shares."""
     offered = answers["capacity"]
 
     assert {name: offered[name] for name in offered if name.startswith("example.com/")} == {
-        "example.com/gpus": 1,
+        "example.com/gpus": 10,
         "example.com/memory": 8,
         "example.com/compute": 100,
     }

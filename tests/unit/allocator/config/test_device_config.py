@@ -205,7 +205,7 @@ def test_later_entries_of_a_node_win() -> None:
     ("entry", "path"),
     [
         pytest.param('{"operatingmode": "mig"}', "nodeconfig[0].name", id="no-name"),
-        pytest.param('{"name": "n", "operatingmode": "mps"}', "operatingmode", id="mode"),
+        pytest.param('{"name": "n", "operatingmode": "smi"}', "operatingmode", id="mode"),
         pytest.param('{"name": "n", "devicesplitcount": -1}', "devicesplitcount", id="split"),
         pytest.param('{"name": "n", "devicecorescaling": "2"}', "devicecorescaling", id="scaling"),
         pytest.param('{"name": "n", "filterdevices": []}', "filterdevices", id="filter-list"),

@@ -96,8 +96,8 @@ def test_unknown_models_bring_their_memory() -> None:
             id="model-without-mig",
         ),
         pytest.param(
-            "model: T4, mode: mps",
-            'nodes[0].mode: "mps" found; accepted: mig or hami-core',
+            "model: T4, mode: smi",
+            'nodes[0].mode: "smi" found; accepted: mig or hami-core or mps or native or sgpu',
             id="mode",
         ),
         pytest.param(

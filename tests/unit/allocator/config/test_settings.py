@@ -2,6 +2,7 @@
 
 import pytest
 
+from allocator.config.node_templates import template_kinds
 from allocator.config.settings import (
     DEFAULTS,
     LARGEST,
@@ -10,7 +11,6 @@ from allocator.config.settings import (
     SettingsError,
     load_settings,
     settings_of,
-    template_kinds,
 )
 from allocator.model.request import Mode
 
@@ -63,7 +63,7 @@ def test_what_is_said_is_taken() -> None:
         pytest.param("nodeTemplates: [{model: Tesla T4, gpus: 0}]", ["gpus"], id="no-gpus"),
         pytest.param("vocabularies: []", ["lacks volcano", "add volcano"], id="none-served"),
         pytest.param("vocabularies: [gpushare]", ["lacks volcano"], id="no-slots"),
-        pytest.param("vocabularies: [volcano, hami]", ["[1]", "hami", "gpushare"], id="unknown"),
+        pytest.param("vocabularies: [volcano, koordinator]", ["[1]", "koordinator"], id="unknown"),
         pytest.param("vocabularies: [Volcano]", ["Volcano", "volcano, gpushare"], id="capital"),
         pytest.param("vocabularies: ['volcano ']", ["volcano "], id="blank-at-the-end"),
         pytest.param("vocabularies: volcano", ["vocabularies"], id="vocabularies-no-list"),

@@ -2,12 +2,13 @@
 
 import copy
 import dataclasses
+import itertools
 
 from allocator.catalog.boards import MODELS, Model
 from allocator.model.gpu import Gpu, Node
 from allocator.model.request import Mode
 from allocator.model.units import MiB
-from allocator.placement.fleet import snapshot_of
+from allocator.placement.fleet import offers_of, shape_of, snapshot_of
 
 A100, T4 = MODELS["NVIDIA A100-SXM4-40GB"], MODELS["Tesla T4"]
 
@@ -83,3 +84,15 @@ def test_a_stale_node_leaves_the_snapshot_incomplete() -> None:
     assert not snapshot_of(stale, version="", complete=True).complete
     assert not snapshot_of(stale[:1], version="", complete=False).complete
     assert snapshot_of(stale[:1], version="", complete=True).complete
+
+
+def test_kinds_are_in_one_order_whatever_nodes_were_heard_of_first() -> None:
+    """Also where a node reports another board under the name of an honest one."""
+    assert A100.board is not None
+    odd = dataclasses.replace(a100(0), board=dataclasses.replace(A100.board, slots=7))
+    shapes = [shape_of([one]) for one in (a100(0), odd, t4(0))]
+
+    orders = {tuple(offers_of(order)) for order in itertools.permutations(shapes)}
+
+    assert len(orders) == 1
+    assert len(orders.pop()) == 3

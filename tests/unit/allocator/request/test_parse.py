@@ -39,7 +39,7 @@ GPU_CORES = "aliyun.com/gpu-core.percentage"
 )
 def test_a_pod_may_ask_for_nothing_of_ours(limits: Resources) -> None:
     """Such a pod is none of our business, whatever its annotations say."""
-    assert asked(box(limits), annotations={"volcano.sh/vgpu-mode": "mps"}) is None
+    assert asked(box(limits), annotations={"volcano.sh/vgpu-mode": "smi"}) is None
 
 
 def test_a_container_without_resources_asks_for_nothing() -> None:
@@ -198,7 +198,7 @@ def test_all_findings_of_a_pod_are_told_in_its_order() -> None:
         box({NUMBER: "1"}, name="good"),
         box({CORES: "140", MEMORY: "8Gi"}, name="bad"),
         init=[box({NUMBER: "99"}, name="first")],
-        annotations={"volcano.sh/vgpu-mode": "mps"},
+        annotations={"volcano.sh/vgpu-mode": "smi"},
     )
 
     assert [(finding.place, finding.field) for finding in found] == [

@@ -51,15 +51,15 @@ def test_the_mode_is_named_or_open(
     [
         pytest.param(
             VOLCANO,
-            {MODE: "mps"},
-            'pod: mode "mps" is not known; use mig or hami-core, or remove '
+            {MODE: "smi"},
+            'pod: mode "smi" is not known; use mig, hami-core or mps, or remove '
             "volcano.sh/vgpu-mode [ModeUnavailable]",
             id="unknown-mode",
         ),
         pytest.param(
             VOLCANO,
             {MODE: ""},
-            'pod: mode "" is not known; use mig or hami-core, or remove '
+            'pod: mode "" is not known; use mig, hami-core or mps, or remove '
             "volcano.sh/vgpu-mode [ModeUnavailable]",
             id="empty-mode",
         ),
@@ -117,14 +117,14 @@ def test_the_mode_is_named_or_open(
         pytest.param(
             GPUSHARE,
             {MODE: "memory-only"},
-            'pod: mode "memory-only" is not known; use mig or hami-core, or remove '
+            'pod: mode "memory-only" is not known; use mig, hami-core or mps, or remove '
             "volcano.sh/vgpu-mode [ModeUnavailable]",
             id="mode-that-volcano-lacks",
         ),
         pytest.param(
             GPUSHARE,
             {OWN_MODE: "MIG"},
-            'pod: mode "MIG" is not known; use mig or hami-core, or remove '
+            'pod: mode "MIG" is not known; use mig, hami-core or mps, or remove '
             "vgpu-admission.io/mode [ModeUnavailable]",
             id="our-mode-misspelt",
         ),
@@ -206,7 +206,7 @@ def test_a_blank_list_is_no_filter(key: str, text: str) -> None:
 
 def test_all_annotations_are_judged_at_once() -> None:
     """Nobody mends a pod one annotation at a time."""
-    found = findings(box(VOLCANO), annotations={MODE: "mps", PROFILE: "?", NOT: ""})
+    found = findings(box(VOLCANO), annotations={MODE: "smi", PROFILE: "?", NOT: ""})
 
     assert [finding.reason for finding in found] == [
         Reason.MODE_UNAVAILABLE,

@@ -81,7 +81,7 @@ def test_an_unknown_model_in_mode_mig_is_not_shared_instead() -> None:
         pytest.param("A100", "\x00", 1, id="type-not-printable"),
         pytest.param(A100, T4, 1, id="same-gpu-twice"),
         pytest.param(",true,", ",yes,", 2, id="health-unclear"),
-        pytest.param(",mig", ",mps", 2, id="mode-unknown"),
+        pytest.param(",mig", ",smi", 2, id="mode-unknown"),
     ],
 )
 def test_a_bad_record_costs_itself_alone(before: str, after: str, kept: int) -> None:
@@ -95,7 +95,7 @@ def test_a_bad_record_costs_itself_alone(before: str, after: str, kept: int) -> 
 
 def test_doubtful_values_are_read_as_upstream_reads_them() -> None:
     """Health that is no truth value is false, a mode that is none is hami-core."""
-    (gpu,) = node_from_register("n", A100.replace("true,mig", "yes,mps")).node.gpus
+    (gpu,) = node_from_register("n", A100.replace("true,mig", "yes,smi")).node.gpus
 
     assert (gpu.healthy, gpu.mode) == (False, Mode.HAMI_CORE)
 

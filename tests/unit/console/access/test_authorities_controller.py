@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Unpack
 
 import pytest
+from structlog.testing import capture_logs
 
 from console.access.authorities_controller import (
     FIRST_SECONDS,
@@ -87,24 +88,30 @@ def test_a_failure_is_tried_again(error: KubeError) -> None:
     assert len(maps.written) == 1
 
 
-def test_without_a_place_it_looks_again_later() -> None:
-    """An installation may go without it."""
+@pytest.mark.parametrize(
+    "error", [NotFoundError(404, "NotFound", "none"), ApiError(403, "Forbidden", "no")]
+)
+def test_it_is_there_seconds_after_it_can_be_written(error: KubeError) -> None:
+    """The ConfigMap or the right to it may be created after the console; the log says so once."""
     maps, clock = Maps(), FakeClock()
+    maps.error = error
 
     async def scenario() -> None:
         controller = AuthoritiesController(
             client=maps, namespace="system", authorities=lambda: ONE, clock=clock.clock()
         )
-        maps.error = NotFoundError(404, "NotFound", "no such ConfigMap")
-        await controller.publish()
+        running = asyncio.create_task(controller.run())
+        while len(clock.slept) < 3:  # noqa: ASYNC110 -- the clock is a fake
+            await asyncio.sleep(0)
         maps.error = None
-        await controller.publish()
-        assert maps.written == []
-        clock.now += RENEW_SECONDS
-        await controller.publish()
-        assert len(maps.written) == 1
+        while not maps.written:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        running.cancel()
 
-    asyncio.run(scenario())
+    with capture_logs() as logs:
+        asyncio.run(asyncio.wait_for(scenario(), 10))
+    assert clock.slept[:3] == [FIRST_SECONDS] * 3
+    assert [line["event"] for line in logs] == ["authority not published"]
 
 
 def test_the_first_is_published_as_soon_as_it_is_known() -> None:

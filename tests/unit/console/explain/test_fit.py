@@ -12,7 +12,8 @@ import yaml
 from allocator.config.device_config import load_device_config
 from allocator.config.manifest import pods_in
 from allocator.config.namespace_policy import ANY_MODE, NamespacePolicy
-from allocator.config.settings import FleetScope, NodeAgent, NodeTemplate, Prefer, Settings
+from allocator.config.node_templates import NodeTemplate
+from allocator.config.settings import FleetScope, NodeAgent, Prefer, Settings
 from allocator.model.decision import ModeSource, Reason
 from allocator.model.problem import Loaded
 from allocator.model.request import Mode

@@ -284,7 +284,7 @@ def test_a_percentage_stays_where_our_agent_serves() -> None:
             Reason.RESERVED_MOUNT,
             id="our-volume-taken",
         ),
-        pytest.param(pod(annotations={MODE: "mps"}), Reason.MODE_UNAVAILABLE, id="unknown-mode"),
+        pytest.param(pod(annotations={MODE: "smi"}), Reason.MODE_UNAVAILABLE, id="unknown-mode"),
     ],
 )
 def test_what_would_forge_or_lift_a_grant_is_refused(written: Json, expected: Reason) -> None:

@@ -41,7 +41,8 @@ def test_only_what_is_named_is_served() -> None:
     everything = configured_vocabularies(settings_of(""), DeviceConfig())
 
     assert SERVED == (VOLCANO,)
-    assert [vocabulary.name for vocabulary in everything] == ["volcano", "gpushare"]
+    names = [vocabulary.name for vocabulary in everything]
+    assert names == ["volcano", "gpushare", "metax-gpu", "metax-sgpu"]
 
 
 @pytest.mark.parametrize("name", [GPU_MEM, GPU_COUNT, "aliyun.com/gpu-core.percentage"])

@@ -191,7 +191,7 @@ def test_a_hostile_key_makes_no_hostile_warning(key: str) -> None:
 def test_the_digest_tells_mistakes_in_annotations_apart() -> None:
     """Two mistakes are two decisions in the log; a retry of the same one is one."""
     digests = []
-    for text in ("mps", "mps", "smi", "mps "):
+    for text in ("mpi", "mpi", "smi", "mpi "):
         outcome = decided(asking({NUMBER: 1}, {MODE: text, "other": text}), around())
         assert isinstance(outcome, Refused)
         digests.append(outcome.digest)

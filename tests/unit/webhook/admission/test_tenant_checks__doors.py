@@ -215,8 +215,7 @@ def test_only_who_gets_a_gpu_elsewhere_keeps_it(limits: Json) -> None:
         "koordinator.sh/gpu",
         "koordinator.sh/gpu-core",
         "tencent.com/vcuda-core",
-        "metax-tech.com/gpu",
-        "metax-tech.com/sgpu",
+        "metax-tech.com/vfio-gpu",
     ],
 )
 def test_clients_of_other_plugins_keep_their_gpu(name: str) -> None:

@@ -11,11 +11,11 @@ import pytest
 
 from allocator.catalog.keys import GROUP_SIZE_KEY
 from allocator.cluster.assumed_pods import AssumedPods
-from allocator.cluster.group_pods import GroupPods
 from allocator.config.settings import DEFAULTS
 from allocator.ledger.ledger import Ledger
 from allocator.model.gpu import Node
 from allocator.scheduling.group_steering import GroupSteering, LedgerIndex
+from allocator.supernode.group_pods import GroupPods
 from kube.client import CallOptions
 from kube.clock import Clock
 from tests.builders.bindings import answered, binding, review, stored

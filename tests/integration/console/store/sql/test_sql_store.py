@@ -8,8 +8,9 @@ from typing import get_args
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from allocator.audit.record import AnyRecord, OwnerPart, SnapshotRecord
+from allocator.audit.record import AnyRecord, ChangePart, OwnerPart, SnapshotRecord
 from console.records.query import (
     EVERYTHING,
     BadCursorError,
@@ -64,6 +65,35 @@ def test_a_batch_sent_twice_is_stored_once(store: SqlStore) -> None:
     assert len(rows(store)) == 1
 
 
+def test_an_id_is_its_senders(store: SqlStore) -> None:
+    """An agent that sends the id that settings will have hides nothing; both are kept, once."""
+    true = settings_of()
+    forged = replace(health(), id=true.id)
+    long = f"agent of node {'n' * 250}"  # as long as a text may be, and cut
+
+    for sender in ("agent of node gpu-1", "agent of node gpu-2", f"{long}1", f"{long}2"):
+        store.append(stored(forged, forged, sender=sender))
+    assert store.append(stored(true, true, sender="webhook")) == 1
+    assert store.append(stored(true, sender="webhook")) == 0
+
+    assert store.settings(true.content_digest) == true
+    found = list(store.export(EVERYTHING, RecordFilter()))
+    senders = Counter(one.sender for one in found)
+    assert senders["agent of node gpu-1"] == senders["agent of node gpu-2"] == 1
+    assert [one.record for one in found if one.sender == "webhook"] == [true]
+
+
+def test_binds_say_on_which_nodes_a_pod_may_be(store: SqlStore) -> None:
+    """Nothing is known of a pod without a bind, whatever else is known of it."""
+    bind = bound(10)
+    store.append(stored(*LIFE, replace(bound(11), id="f" * 32, node="gpu-9")))
+    store.append(stored(started(20, pod=7)))
+
+    found = store.bound_nodes([bind.pod_uid, uid(7), "x" * 9000, "", "\0"])
+
+    assert found == {bind.pod_uid: frozenset({bind.node, "gpu-9"})}
+
+
 def test_records_come_back_as_they_were(store: SqlStore) -> None:
     """Nothing of a record is lost by how it is kept, and neither is who delivered it."""
     records = [*LIFE, refused(), health(), settings_of(), snapshot_of(), workload(), waiting()]
@@ -90,6 +120,35 @@ def test_a_life_holds_every_record_of_the_pod(store: SqlStore) -> None:
     store.append(stored(*LIFE, mutated(MINUTE), validated(MINUTE + 1, pod=2)))
     [row] = rows(store, pod="train-1")
     assert [one.record for one in store.life(EVERYTHING, row)] == list(LIFE)
+
+
+def test_pods_of_a_template_have_reviews_of_their_own(store: SqlStore) -> None:
+    """Also where they were created at the same moment, and some never became pods."""
+    patch = (ChangePart(op="add", path="/metadata/annotations"),)
+    first, second, third, refused_by_others = (mutated(n, changes=patch) for n in (0, 1, 40, 30))
+    again = mutated(41)
+    lone = mutated(20, changes=patch, user="bo")
+    ends = [validated(5), validated(6, pod=2), validated(45, pod=3)]
+    store.append(stored(first, second, third, refused_by_others, again, lone, *ends))
+
+    lives = {
+        row.pod: [one.record for one in store.life(EVERYTHING, row)]
+        for row in rows(store)
+        if row.pod_uid
+    }
+
+    assert lives["train-1"] == [first, ends[0]]
+    assert lives["train-2"] == [second, ends[1]]
+    assert lives["train-3"] == [third, again, ends[2]]
+
+
+def test_a_review_by_a_clock_that_is_behind_is_not_lost(store: SqlStore) -> None:
+    """Of a pod that was confirmed long after, the latest review of its request is shown."""
+    early, late = mutated(0), validated(MINUTE)
+    store.append(stored(early, late))
+    [row] = [row for row in rows(store) if row.pod_uid]
+
+    assert [one.record for one in store.life(EVERYTHING, row)] == [early, late]
 
 
 def test_a_long_life_keeps_its_begin_and_its_end(store: SqlStore) -> None:

@@ -7,9 +7,9 @@ import orjson
 import pytest
 
 from allocator.catalog.keys import GROUP_SIZE_KEY
-from allocator.cluster.group_pods import GroupPods, group_pod
 from allocator.groups.members import GroupPod
 from allocator.request.pod_fields import decode_watched
+from allocator.supernode.group_pods import GroupPods, group_pod
 from tests.builders.gpunodes import NOON
 
 GPUS = {"metax-tech.com/gpu": "8"}

@@ -6,7 +6,6 @@ from datetime import timedelta
 
 from allocator.cluster.assumed_pods import AssumedPods
 from allocator.cluster.configmaps import SETTINGS_NAME
-from allocator.cluster.group_pods import GroupPods
 from allocator.cluster.inventory import Inventory
 from allocator.extender.index import Index
 from allocator.extender.pod import SchedulingPod
@@ -16,6 +15,7 @@ from allocator.ledger.assign import PodClaim
 from allocator.model.allocation import Entry
 from allocator.model.gpu import Node
 from allocator.scheduling.group_steering import GroupSteering, LedgerIndex
+from allocator.supernode.group_pods import GroupPods
 from kube.clock import SYSTEM, Clock
 from kube.events import Event, Reference, Severity
 

@@ -1,0 +1,198 @@
+"""Mode mps on a node: keeps its GPUs in the mode, and tells starts when they may go on.
+
+Level-triggered: callers say what is wanted now, as often as they like. Each GPU has its own task,
+so that a daemon that hangs does not delay the others.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, Never
+
+from agent.mps.daemon import DaemonFolders, folders_of
+from agent.mps.gpu_controller import MpsGpuController, MpsProgress, MpsServices
+from agent.mps.limits import client_limits, server_limits
+from agent.mps.plan import MpsDesired, MpsIdle, Ready, Waiting
+from agent.share import NotYetError
+from allocator.model.allocation import Grant
+from allocator.model.request import Mode
+
+ENSURE_TIMEOUT: Final = 15.0  # seconds; kubelet gives PreStartContainer 30
+
+
+def _ignore() -> None:
+    """Do nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class _WatchedMpsGpu:
+    """A GPU and what wakes its task."""
+
+    gpu: MpsGpuController
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class MpsController:
+    """Serves mode mps on the GPUs of a node; ``run`` does the work."""
+
+    def __init__(
+        self,
+        services: MpsServices,
+        *,
+        host_root: str,
+        changed: Callable[[], None] = _ignore,
+        patience: float = ENSURE_TIMEOUT,
+    ) -> None:
+        """Touch nothing yet.
+
+        *host_root* is the folder on the node whose parts clients have mounted; *changed* is called
+        when ``unready`` or ``progress`` may have changed; *patience* is how many seconds
+        ``ready_daemon`` waits.
+        """
+        self._services = services
+        self._host_root = host_root
+        self._changed = changed
+        self._patience = patience
+        self._gpus: dict[str, _WatchedMpsGpu] = {}
+        self.refusal = ""  # why no GPU of this node may serve the mode; empty: they may
+        self._looked = False  # for what an earlier agent left
+        self._gpu_added = asyncio.Event()
+        self._progress_made = asyncio.Event()
+
+    def set_desired(
+        self, configured: Collection[str], grants: Mapping[str, Collection[Grant]]
+    ) -> None:
+        """Set the GPUs that the node's owner wants in the mode, and the grants on each GPU.
+
+        A GPU with an entry of the mode stays in it until the entry has ended, whatever is
+        configured. GPUs that an earlier agent left, by its journal or folders, are looked at too.
+        """
+        wanted = {
+            gpu: [grant for grant in on_gpu if grant.mode is Mode.MPS]
+            for gpu, on_gpu in grants.items()
+        }
+        gpus = {gpu for gpu, ours in wanted.items() if ours} | set(configured)
+        left = self._services.daemons.known() if not self._looked else frozenset()
+        self._looked = True
+        for gpu in gpus | self._gpus.keys() | set(self._services.journal.before) | left:
+            ours = wanted.get(gpu, [])
+            others = any(grant.mode is not Mode.MPS for grant in grants.get(gpu, ()))
+            desired = MpsDesired(mps=gpu in gpus, limits=server_limits(ours), others=others)
+            watched = self._watch(gpu)
+            if watched.gpu.set_desired(desired):
+                watched.wake.set()
+
+    async def ready_daemon(self, grant: Grant) -> DaemonFolders:
+        """Return the folders of the daemon that serves *grant*, once it answers with its limits.
+
+        Raises NotYetError with a text for the user where that takes too long.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._patience
+        while True:
+            progress_made = self._progress_made
+            why = self._why_not(grant)
+            if not why:
+                return folders_of(self._host_root, grant.gpu)
+            remaining = deadline - loop.time()
+            if remaining <= 0:
+                raise NotYetError(f"MPS on {grant.gpu} is not ready yet: {why}")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(remaining):
+                    await progress_made.wait()
+
+    def unready(self) -> Mapping[str, str]:
+        """Return why GPUs that are to be in the mode take no clients, by UUID."""
+        return {
+            gpu: f"mode mps: {why}"
+            for gpu, watched in sorted(self._gpus.items())
+            if watched.gpu.desired is not None and watched.gpu.desired.mps
+            if (why := self.refusal or _why_waiting(watched.gpu.progress))
+        }
+
+    def progress(self) -> Mapping[str, MpsProgress]:
+        """Return how far each GPU is that is to be in the mode, by UUID."""
+        return {
+            gpu: watched.gpu.progress
+            for gpu, watched in sorted(self._gpus.items())
+            if watched.gpu.desired is not None and watched.gpu.desired.mps
+        }
+
+    @property
+    def most_clients(self) -> int:
+        """Return the most clients that one server was seen with."""
+        seen = (watched.gpu.progress.most_clients for watched in self._gpus.values())
+        return max(seen, default=0)
+
+    @property
+    def is_idle(self) -> bool:
+        """Say whether every compute mode is as it was and no daemon of ours runs."""
+        rests = [watched.gpu.progress.rest for watched in self._gpus.values()]
+        return (
+            all(isinstance(rest, MpsIdle) for rest in rests) and not self._services.journal.before
+        )
+
+    async def settle(self) -> None:
+        """Settle all GPUs once."""
+        async with asyncio.TaskGroup() as group:
+            for watched in self._gpus.values():
+                group.create_task(watched.gpu.settle())
+
+    async def run(self) -> Never:
+        """Settle every GPU again and again, each in its own task."""
+        async with asyncio.TaskGroup() as group:
+            followed: set[str] = set()
+            while True:
+                self._gpu_added.clear()
+                for gpu in self._gpus.keys() - followed:
+                    group.create_task(self._keep_settled(self._gpus[gpu]))
+                    followed.add(gpu)
+                await self._gpu_added.wait()
+
+    def _why_not(self, grant: Grant) -> str:
+        """Return why a client with *grant* cannot start yet; empty if it can."""
+        if self.refusal:
+            return self.refusal
+        watched = self._gpus.get(grant.gpu)
+        if watched is None:
+            return "the agent has not seen its entry yet"
+        rest = watched.gpu.progress.rest
+        if isinstance(rest, Ready):
+            covered = rest.limits.covers(client_limits(grant))
+            return "" if covered else "its daemon has yet to be told of the entry"
+        return rest.why if isinstance(rest, Waiting) else "the GPU is not in mode mps"
+
+    def _watch(self, gpu: str) -> _WatchedMpsGpu:
+        watched = self._gpus.get(gpu)
+        if watched is None:
+            controller = MpsGpuController(gpu, self._services, changed=self._notify)
+            watched = self._gpus[gpu] = _WatchedMpsGpu(controller)
+            self._gpu_added.set()
+        return watched
+
+    @staticmethod
+    async def _keep_settled(watched: _WatchedMpsGpu) -> Never:
+        while True:
+            watched.wake.clear()
+            await watched.gpu.settle()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(watched.gpu.pause):
+                    await watched.wake.wait()
+
+    def _notify(self) -> None:
+        self._progress_made.set()
+        self._progress_made = asyncio.Event()
+        self._changed()
+
+
+def _why_waiting(progress: MpsProgress) -> str:
+    return progress.rest.why if isinstance(progress.rest, Waiting) else ""
+
+
+def grants_by_gpu(grants: Iterable[Grant]) -> dict[str, list[Grant]]:
+    """Return *grants* by the UUID of their GPU."""
+    by_gpu: dict[str, list[Grant]] = {}
+    for grant in grants:
+        by_gpu.setdefault(grant.gpu, []).append(grant)
+    return by_gpu

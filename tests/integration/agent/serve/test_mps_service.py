@@ -1,0 +1,134 @@
+"""The whole agent on a node in mode mps: from the configuration to a container and back."""
+
+import orjson
+
+from agent.deviceplugin.cdi import file_name
+from agent.driver.driver import ComputeMode
+from allocator.ledger.schema import spec_of
+from allocator.model.allocation import Grant
+from allocator.model.request import Mode
+from allocator.model.units import CorePercent, MiB
+from tests.builders.gpunodes import entry
+from tests.builders.model import soft_grant
+from tests.integration.agent.serve.test_agent import DEVICES, GPU_NODES, Scene, run_agent
+from tests.integration.waiting import until
+
+IN_MPS = (
+    DEVICES,
+    "volcano-vgpu-node-config",
+    {"config.json": '{"nodeconfig": [{"name": "n", "operatingmode": "mps"}]}'},
+)
+NOT_IN_MPS = {"config.json": '{"nodeconfig": [{"name": "n", "operatingmode": "hami-core"}]}'}
+SHARED = 1  # the index of the GPU that is not in MIG mode
+
+
+def mps_grant(gpu: str, memory: int, cores: int) -> Grant:
+    return Grant(gpu=gpu, mode=Mode.MPS, memory=MiB(memory), cores=CorePercent(cores))
+
+
+def compute(scene: Scene, gpu: str) -> ComputeMode:
+    return scene.parts.driver_thread.driver.compute_mode(gpu)
+
+
+def gpu_status(scene: Scene, index: int) -> dict[str, object]:
+    return dict(scene.status["gpus"][index])
+
+
+def test_a_container_gets_the_daemon_of_its_gpu() -> None:
+    """Variables, sockets and shared memory by CDI; the other GPU, in MIG mode, is left alone."""
+
+    async def act(scene: Scene) -> None:
+        await scene.wait_until_serving()
+        await until(lambda: gpu_status(scene, SHARED).get("mode") == Mode.MPS)
+        await until(lambda: gpu_status(scene, SHARED).get("healthy", True))
+        gpu, cut = scene.uuid(SHARED), scene.uuid(0)
+        assert "operatingmode is mps" in str(gpu_status(scene, 0)["reason"])
+        uid = scene.create_bound_pod("p")
+        spec = spec_of([entry(uid, mps_grant(gpu, 3000, 50))])
+        scene.change(f"{GPU_NODES}/n", spec=spec)
+        await until(lambda: uid in scene.parts.node_informer.pods)
+
+        held = await scene.kubelet.admit(uid, "p")
+        await scene.kubelet.run(held)
+
+        (slot,) = held.slots
+        document = orjson.loads((scene.root / "var/run/cdi" / file_name(slot)).read_bytes())
+        edits = document["devices"][0]["containerEdits"]
+        assert {
+            f"NVIDIA_VISIBLE_DEVICES={gpu}",
+            "CUDA_MPS_PIPE_DIRECTORY=/tmp/nvidia-mps",
+            "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=3000M",
+            "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50",
+        } <= set(edits["env"])
+        assert not any(text.startswith("LD_PRELOAD") for text in edits["env"])
+        mounts = {mount["containerPath"]: mount["hostPath"] for mount in edits["mounts"]}
+        assert mounts == {
+            "/tmp/nvidia-mps": f"/usr/local/vgpu/mps/{gpu}/pipe",
+            "/dev/shm": f"/usr/local/vgpu/mps/{gpu}/shm",
+        }
+        assert compute(scene, gpu) is ComputeMode.EXCLUSIVE_PROCESS
+        assert compute(scene, cut) is ComputeMode.DEFAULT
+
+    run_agent(act, IN_MPS)
+
+
+def test_the_mode_changes_when_the_gpu_is_empty() -> None:
+    """Neither direction cuts anybody off; until then the GPU takes nobody and says why."""
+
+    async def act(scene: Scene) -> None:
+        await scene.wait_until_serving()
+        await until(lambda: gpu_status(scene, SHARED).get("mode") == Mode.MPS)
+        gpu = scene.uuid(SHARED)
+        uid = scene.create_bound_pod("p")
+        entries = spec_of([entry(uid, mps_grant(gpu, 3000, 50))])
+        scene.change(f"{GPU_NODES}/n", spec=entries)
+        await until(scene.parts.mps.controller.progress)
+
+        configured, _, _ = IN_MPS
+        scene.change(f"{configured}/volcano-vgpu-node-config", data=NOT_IN_MPS)
+        await until(lambda: "yet to end" in str(gpu_status(scene, SHARED).get("reason", "")))
+        assert gpu_status(scene, SHARED)["mode"] == Mode.MPS
+        assert compute(scene, gpu) is ComputeMode.EXCLUSIVE_PROCESS
+
+        scene.change(f"{GPU_NODES}/n", spec=spec_of([entry(uid, soft_grant(1000, gpu=gpu))]))
+        await until(lambda: gpu_status(scene, SHARED).get("mode") != Mode.MPS)
+        await until(lambda: compute(scene, gpu) is ComputeMode.DEFAULT)
+        await until(lambda: scene.parts.mps.controller.is_idle)
+
+    run_agent(act, IN_MPS)
+
+
+def test_whoever_has_an_entry_is_told_of_trouble() -> None:
+    """An Event on the pod and one on the Node; the GPU is served again."""
+
+    async def act(scene: Scene) -> None:
+        await scene.wait_until_serving()
+        await until(lambda: gpu_status(scene, SHARED).get("mode") == Mode.MPS)
+        gpu = scene.uuid(SHARED)
+        uid = scene.create_bound_pod("p")
+        scene.change(f"{GPU_NODES}/n", spec=spec_of([entry(uid, mps_grant(gpu, 3000, 50))]))
+        await until(lambda: uid in scene.parts.node_informer.pods)
+        await scene.parts.mps.controller.ready_daemon(mps_grant(gpu, 3000, 50))
+        await scene.parts.mps.daemons.kill(gpu)
+        await scene.parts.mps.controller.settle()
+        await until(lambda: "VgpuMpsTrouble" in scene.event_reasons("team-a"))
+        await until(lambda: "VgpuMpsTrouble" in scene.event_reasons("default"))
+        await until(lambda: not scene.parts.mps.controller.unready())
+
+    run_agent(act, IN_MPS)
+
+
+def test_an_agent_that_leaves_puts_the_compute_mode_back() -> None:
+    """No file goes before that, because the journal says what was there."""
+
+    async def act(scene: Scene) -> None:
+        await scene.wait_until_serving()
+        await until(lambda: gpu_status(scene, SHARED).get("mode") == Mode.MPS)
+        gpu = scene.uuid(SHARED)
+        await until(lambda: compute(scene, gpu) is ComputeMode.EXCLUSIVE_PROCESS)
+        withdrawal = scene.agent.withdrawal()
+        await withdrawal.step()
+        await withdrawal.step()
+        assert compute(scene, gpu) is ComputeMode.DEFAULT
+
+    run_agent(act, IN_MPS)

@@ -1,0 +1,56 @@
+"""Nodes of one class differ in their NUMA nodes, and the filter tells them apart."""
+
+from dataclasses import replace
+
+import msgspec
+
+from allocator.extender.reasons import TOO_FEW_ON_NUMA
+from allocator.model.gpu import Node
+from allocator.model.request import Mode
+from tests.builders.model import ask, gpu, node, pod, soft_grant
+from tests.unit.allocator.extender.test_filter import asking, index_of, verdicts
+
+TWO = msgspec.structs.replace(pod(ask(1000, count=2)), one_numa=True)
+
+
+def machine(name: str, *numas: int, mode: Mode = Mode.HAMI_CORE) -> Node:
+    gpus = (replace(gpu(index=i, mode=mode), numa=numa) for i, numa in enumerate(numas))
+    return node(name, *gpus)
+
+
+def test_a_node_without_enough_on_one_is_left_out() -> None:
+    """It is equal to one that has them, and takes a pod that does not care."""
+    index = index_of(machine("split", 0, 1), machine("joined", 1, 1))
+
+    found = verdicts(index, asking(TWO), "split", "joined")
+
+    assert (found.fitting, found.failures) == (["joined"], {"split": TOO_FEW_ON_NUMA})
+    freely = msgspec.structs.replace(TWO, one_numa=False)
+    assert verdicts(index, asking(freely), "split", "joined").fitting == ["split", "joined"]
+
+
+def test_only_gpus_that_take_the_container_count() -> None:
+    """A full one does not."""
+    there = machine("n0", 0, 0, 1)
+    full = replace(there.gpus[0], grants=(soft_grant(40000, gpu=there.gpus[0].uuid),))
+    index = index_of(there)
+    index_with = index_of(replace(there, gpus=(full, *there.gpus[1:])))
+
+    assert verdicts(index, asking(TWO), "n0").fitting == ["n0"]
+    assert verdicts(index_with, asking(TWO), "n0").failures == {"n0": TOO_FEW_ON_NUMA}
+
+
+def test_one_gpu_is_on_one_numa_node() -> None:
+    """Nothing is looked at for it."""
+    one = msgspec.structs.replace(pod(ask(1000)), one_numa=True)
+
+    assert verdicts(index_of(machine("n0", 0, 1)), asking(one), "n0").fitting == ["n0"]
+
+
+def test_gpus_in_mig_mode_are_left_to_the_bind() -> None:
+    """They count, whatever is cut of them."""
+    index = index_of(machine("n0", 0, 0, mode=Mode.MIG), machine("n1", 0, 1, mode=Mode.MIG))
+
+    found = verdicts(index, asking(TWO), "n0", "n1")
+
+    assert found.fitting == ["n0"]

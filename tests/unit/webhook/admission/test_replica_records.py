@@ -1,0 +1,366 @@
+"""Records of replicas: each says what it would say by itself, and costs only what is its own."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+
+from allocator.audit.audit_log import AuditLog
+from allocator.audit.record import Component
+from allocator.audit.record_source import RecordSource
+from allocator.config.namespace_policy import NamespacePolicy
+from allocator.config.settings import Settings
+from allocator.model.decision import ModeChoice, ModeSource
+from allocator.model.gpu import Snapshot
+from allocator.model.request import Filters, Mode, Priority
+from allocator.request.admitted import Asked
+from tests.builders.model import A100_40, T4, nodes_of, snapshot
+from tests.builders.pods import MEMORY, NUMBER, Json, container, pod, received
+from tests.harness.records import strict_record
+from tests.properties.test_hostile_reviews import review
+from tests.unit.webhook.admission.test_audit_record import ODD
+from webhook.admission.context import AdmissionContext
+from webhook.admission.replica_records import MOST_BYTES, ReplicaDecision, ReplicaRecords
+from webhook.review.admission_review import NotAReviewError
+from webhook.serve.admission import AdmissionView, PodHandler
+from webhook.serve.metrics import WebhookMetrics
+
+NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
+EMPTY = Snapshot(version="1")
+FLEETS = {
+    "empty": EMPTY,
+    "t4": snapshot(nodes_of(2, T4)),
+    "mixed": snapshot(nodes_of(2, T4), nodes_of(8, A100_40, mode=Mode.MIG, name="n1")),
+}
+CALLERS = {"nothing": (), "path": ("path",)}
+
+
+class Kept:
+    def __init__(self) -> None:
+        self.data = b""
+
+    def write(self, data: bytes, /) -> None:
+        self.data += data
+
+    def flush(self) -> None:
+        """Do nothing."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Surroundings:
+    """What a review meets; the defaults are those of most."""
+
+    fleet: str = "mixed"
+    settings: str = "s"
+    snapshot: str = "f" * 32
+    caller: str = "path"
+    age: float | None = 1.5
+
+
+USUAL = Surroundings()
+Reviewed = tuple[bytes, Surroundings]
+
+
+@dataclass(slots=True)
+class Webhook:
+    """Two reviewers of the same pods: one makes each record by itself."""
+
+    journal: AuditLog = field(init=False)
+    kept: Kept = field(default_factory=Kept)
+    now: Surroundings = field(default_factory=Surroundings)
+    joined: list[tuple[bytes, bytes]] = field(default_factory=list)
+    replicas: ReplicaRecords | None = None
+
+    def handler(self, *, shares: bool) -> PodHandler:
+        self.journal = AuditLog((self.kept,), dropped=self._drop)
+        source = RecordSource(Component.WEBHOOK, instance="w", version="1", caller=self._caller)
+        if shares:
+            self.replicas = ReplicaRecords(self._remember, source, defer=self.journal.defer)
+        return PodHandler(
+            view=lambda _: AdmissionView(
+                context=AdmissionContext(
+                    settings=Settings(), snapshot=FLEETS[self.now.fleet], host_paths=True
+                ),
+                settings_digest=self.now.settings,
+                age=self.now.age,
+            ),
+            journal=self.journal,
+            metrics=WebhookMetrics(version="0"),
+            source=source,
+            snapshot_digest=lambda _: self.now.snapshot,
+            defer=self.journal.defer,
+            replicas=self.replicas,
+            now=lambda: NOON,
+            ticks=lambda: 0.0,
+        )
+
+    def _caller(self) -> tuple[str, ...]:
+        return CALLERS[self.now.caller]
+
+    def _drop(self) -> None:
+        raise AssertionError("dropped")
+
+    def _remember(self, start: bytes, rest: bytes) -> None:
+        self.joined.append((start, rest))
+        self.journal.remember_joined(start, rest)
+
+    def lines(self, reviews: Sequence[Reviewed], *, shares: bool) -> list[Json]:
+        """Return the records of *reviews* by the uid of each, without their own identifiers."""
+
+        async def play() -> None:
+            handler = self.handler(shares=shares)
+            for body, surroundings in reviews:
+                self.now = surroundings
+                with contextlib.suppress(NotAReviewError):  # half a character is no JSON
+                    handler.mutate(body)
+            task = asyncio.create_task(self.journal.run())
+            await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+        asyncio.run(play())
+        lines = self.kept.data.splitlines()
+        for line in lines:
+            strict_record(line)
+        records = [orjson.loads(line) for line in lines]
+        assert len({record.pop("id") for record in records}) == len(records)
+        return sorted(records, key=lambda record: str(record["review"]))
+
+
+def compare(reviews: Sequence[Reviewed]) -> Webhook:
+    """Check that records are the same whether replicas share anything or not."""
+    shared, alone = Webhook(), Webhook()
+    assert shared.lines(reviews, shares=True) == alone.lines(reviews, shares=False)
+    return shared
+
+
+def asking(**metadata: object) -> Json:
+    made = received(pod(container(limits={NUMBER: 1, MEMORY: 3000})))
+    owner = {"kind": "ReplicaSet", "name": "r", "uid": "u-1", "controller": True}
+    fields = {"generateName": "train-", "ownerReferences": [owner], **metadata}
+    return {**made, "metadata": {**made["metadata"], **fields}}
+
+
+def reviewed(
+    number: int,
+    made: Json | None = None,
+    surroundings: Surroundings = USUAL,
+    **request: object,
+) -> Reviewed:
+    """Return the review with *number* of a pod."""
+    fields: dict[str, Any] = {"namespace": "team-a", "operation": "CREATE", **request}
+    fields.setdefault("userInfo", {"username": "amy", "groups": ["a", "b"]})
+    return review(made or asking(), uid=f"r-{number:04}", **fields), surroundings
+
+
+def test_replicas_share_all_but_what_is_their_own() -> None:
+    """From the third on: what the second has is kept, because a single pod shares nothing."""
+    names = [f"train-{number}" for number in range(6)]
+    webhook = compare([reviewed(n, asking(name=name)) for n, name in enumerate(names)])
+
+    starts, rests = zip(*webhook.joined, strict=True)
+    assert len(rests) == 5
+    assert all(rest is rests[0] for rest in rests)
+    assert max(map(len, starts)) < 300
+    assert all(name.encode() in start for start, name in zip(starts, names[1:], strict=True))
+
+
+def changed(path: str, value: object) -> Json:
+    """Return a pod that asks for the same, but for one field."""
+    made = asking()
+    *parents, last = path.split(".")
+    place: Any = made
+    for name in parents:
+        place = place[int(name)] if name.isdigit() else place[name]
+    place[last] = value
+    return made
+
+
+OTHER_OWNER = {"kind": "ReplicaSet", "name": "other", "uid": "u-1", "controller": True}
+VOID = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
+UNLIKE: dict[str, Callable[[int], Reviewed]] = {
+    "user": lambda n: reviewed(n, userInfo={"username": "bo", "groups": ["a", "b"]}),
+    "groups": lambda n: reviewed(n, userInfo={"username": "amy", "groups": ["a", "c"]}),
+    "groups-joined": lambda n: reviewed(n, userInfo={"username": "amy", "groups": ["a,b"]}),
+    "operation": lambda n: reviewed(n, operation="UPDATE"),
+    "namespace-of-the-review": lambda n: reviewed(n, namespace="team-b"),
+    "prefix": lambda n: reviewed(n, asking(generateName="other-")),
+    "name-of-the-owner": lambda n: reviewed(n, asking(ownerReferences=[OTHER_OWNER])),
+    "annotation-without-effect": lambda n: reviewed(n, asking(annotations={"a": "b"})),
+    "annotations-absent": lambda n: reviewed(n, changed("metadata.annotations", None)),
+    "variables": lambda n: reviewed(
+        n, changed("spec.containers.0.env", [{"name": "A", "value": "b"}])
+    ),
+    "no-variables": lambda n: reviewed(n, changed("spec.containers.0.env", None)),
+    "volumes": lambda n: reviewed(n, changed("spec.volumes", [{"name": "v"}])),
+    "another-container": lambda n: reviewed(
+        n, changed("spec.initContainers", [container("first", env=[VOID])])
+    ),
+    "scheduler": lambda n: reviewed(n, changed("spec.schedulerName", "volcano")),
+    "priority": lambda n: reviewed(
+        n, asking(annotations={"vgpu-admission.io/priority": "low", "a": "b"})
+    ),
+    "an-earlier-pass": lambda n: reviewed(
+        n, asking(annotations={"vgpu-admission.io/asked": "{}", "volcano.sh/vgpu-mode": "mig"})
+    ),
+    "settings": lambda n: reviewed(n, surroundings=Surroundings(settings="t")),
+    "snapshot": lambda n: reviewed(n, surroundings=Surroundings(snapshot="e" * 32)),
+    "fleet": lambda n: reviewed(n, surroundings=Surroundings(fleet="t4")),
+    "no-fleet": lambda n: reviewed(n, surroundings=Surroundings(fleet="empty")),
+    "caller": lambda n: reviewed(n, surroundings=Surroundings(caller="nothing")),
+    "age": lambda n: reviewed(n, surroundings=Surroundings(age=7.25)),
+    "no-age": lambda n: reviewed(n, surroundings=Surroundings(age=None)),
+    "hostile-name": lambda n: reviewed(n, asking(name='"},{"kind":"\\\u202e\x1b[2J')),
+    "long-name": lambda n: reviewed(n, asking(name="x" * 5000)),
+    "hostile-uid": lambda n: reviewed(n, asking(uid='","mode":"mig')),
+}
+
+
+@pytest.mark.parametrize("unlike", UNLIKE.values(), ids=UNLIKE)
+def test_a_pod_that_differs_in_one_thing_has_a_record_of_its_own(
+    unlike: Callable[[int], Reviewed],
+) -> None:
+    """Whichever was kept first, and however often each comes."""
+    compare([*map(reviewed, range(3)), unlike(3), reviewed(4), unlike(5), unlike(6), reviewed(7)])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "name": ODD,
+                "generateName": ODD,
+                "uid": ODD,
+                "annotations": st.dictionaries(ODD, ODD, max_size=2),
+                "ownerReferences": st.just([{"kind": "Job", "name": "x" * 90, "uid": "u"}] * 5),
+            },
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+    st.fixed_dictionaries({"username": ODD, "groups": st.lists(ODD, max_size=20)}),
+)
+def test_whatever_a_tenant_writes_records_are_the_same(
+    pods: list[Json], people: dict[str, object]
+) -> None:
+    """Too long, unprintable, or quoting its way out."""
+    made = [asking(**metadata) for metadata in pods]
+    compare([reviewed(n, made[n % len(made)], userInfo=people) for n in range(4 * len(made))])
+
+
+class Keys(ReplicaRecords):
+    """Keeps the decisions that come by."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda _start, _rest: None, RecordSource(Component.WEBHOOK), defer=later)
+        self.seen: list[ReplicaDecision] = []
+
+    def record(self, decision: ReplicaDecision) -> bool:
+        self.seen.append(decision)
+        return True
+
+
+def later(_make: Callable[[], None], _size: int) -> None:
+    """Make nothing."""
+
+
+def decision_of(body: bytes) -> ReplicaDecision:
+    """Return what a reviewer hands over of one review."""
+    keys, webhook = Keys(), Webhook()
+    replace(webhook.handler(shares=False), replicas=keys).mutate(body)
+    [decision] = keys.seen
+    return decision
+
+
+ONE = decision_of(reviewed(1)[0])
+COSTS = ONE.outcome.choice.mode_costs
+ASKING = ONE.outcome.request.containers[0]
+EARLIER = ModeChoice(Mode.MIG, ModeSource.ONLY, "because")
+RECORDED = ONE.outcome.recorded
+assert RECORDED is not None
+CHANGES: dict[str, Mapping[str, object]] = {
+    "digest": {"digest": "another"},
+    "warnings": {"warnings": ("take care",)},
+    "mode": {"choice": structs.replace(ONE.outcome.choice, mode=Mode.MEMORY_ONLY)},
+    "source": {"choice": structs.replace(ONE.outcome.choice, source=ModeSource.ONLY)},
+    "why": {"choice": structs.replace(ONE.outcome.choice, why="because")},
+    "fewer-costs": {"choice": structs.replace(ONE.outcome.choice, mode_costs=COSTS[1:])},
+    "costs": {
+        "choice": structs.replace(
+            ONE.outcome.choice, mode_costs=(structs.replace(COSTS[0], cost=7), *COSTS[1:])
+        )
+    },
+    "mode-asked": {"asked": Asked(mode="mig")},
+    "given": {
+        "request": structs.replace(
+            ONE.outcome.request, containers=(structs.replace(ASKING, count=9),)
+        )
+    },
+    "priority": {"request": structs.replace(ONE.outcome.request, priority=Priority.HIGH)},
+    "constraints": {
+        "request": structs.replace(ONE.outcome.request, filters=Filters(models=("A100",)))
+    },
+    "asked": {
+        "recorded": replace(
+            RECORDED, request=structs.replace(RECORDED.request, filters=Filters(uuids=("G",)))
+        )
+    },
+    "profile": {
+        "recorded": replace(RECORDED, request=structs.replace(RECORDED.request, profile="1g.5gb"))
+    },
+    "policy": {"recorded": replace(RECORDED, namespace=NamespacePolicy(min_isolation="mig"))},
+    "earlier": {"recorded": replace(RECORDED, earlier=EARLIER)},
+    "final": {"recorded": replace(RECORDED, final=Mode.MIG)},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_decisions_that_differ_share_nothing(change: Mapping[str, object]) -> None:
+    """In each thing that a record tells of a decision, also with equal digests."""
+    other = structs.replace(ONE, outcome=structs.replace(ONE.outcome, **change))
+    joined: list[bytes] = []
+    source = RecordSource(Component.WEBHOOK)
+    records = ReplicaRecords(lambda _, rest: joined.append(rest), source, defer=later)
+
+    for decision in (ONE, ONE, other, other, ONE, other):
+        records.record(decision)
+    records.make_noted()
+
+    first, second, again, last = joined  # whoever comes first is not ours to make
+    assert first != second
+    assert (again, last) == (first, second)
+
+
+def test_what_is_kept_is_bounded() -> None:
+    """However many workloads a tenant makes, each with replicas."""
+    webhook = Webhook()
+    owner = {"kind": "ReplicaSet", "name": "r", "controller": True}
+    bodies = [
+        reviewed(n, asking(ownerReferences=[{**owner, "uid": f"u-{n // 3}"}])) for n in range(3000)
+    ]
+    assert len(webhook.lines(bodies, shares=True)) == 3000
+
+    replicas = webhook.replicas
+    assert replicas is not None
+    kept = replicas._kept.values()  # noqa: SLF001 -- nothing else tells
+    assert 0 < replicas.size == sum(one.size for one in kept) <= MOST_BYTES
+    assert sum(len(one.rest) for one in kept) > MOST_BYTES // 2
+    assert len(kept) < 1000
+
+
+def test_a_patch_that_is_recorded_in_part_is_not_kept() -> None:
+    """Then equal records would not mean equal patches."""
+    many = [container(f"c{n}", limits={NUMBER: 1, MEMORY: 10}) for n in range(12)]
+    webhook = compare([reviewed(n, received(pod(*many))) for n in range(4)])
+
+    assert webhook.joined == []
