@@ -60,6 +60,15 @@ def registered_ids(text: bytes, resource: str) -> frozenset[str]:
     return frozenset(devices.get(resource) or ())
 
 
+def registered_names(text: bytes) -> frozenset[str]:
+    """Return the resources for which plugins have registered devices; raises CheckpointError.
+
+    Kubelet forgets a plugin five minutes after its end.
+    """
+    devices = _checkpoint_data(text).registered_devices or {}
+    return frozenset(name for name, ids in devices.items() if ids)
+
+
 def _checkpoint_data(text: bytes) -> _Data:
     try:
         return _DECODER.decode(text).data

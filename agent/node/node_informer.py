@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from agent.node.other_plugins import plugin_conflict, slot_conflict
+from agent.node.other_plugins import plugin_conflict, registration_conflict, slot_conflict
 from agent.node.pods import NodePod, parse_pod
 from allocator.catalog.keys import AGENT_LABEL, CAPACITY_KEY
 from allocator.catalog.vocabularies import OWN, VOCABULARIES, Vocabulary
@@ -158,6 +158,7 @@ class NodeInformer:
     )
     was_selected: bool = False  # the Node had the label of the DaemonSet since we started
     registered_ids: frozenset[str] = frozenset()  # slot ids that kubelet had before we registered
+    other_registrations: frozenset[str] = frozenset()  # resources of plugins that came after us
     _stored: StoredGpuNode | None = None
     _subscribers: list[asyncio.Event] = field(default_factory=list)
 
@@ -198,7 +199,11 @@ class NodeInformer:
         if node is None:
             return ""
         slot = slot_conflict(node.allocatable, self.device_config.count_name, self.registered_ids)
-        return slot or plugin_conflict(node.allocatable, node.added_resources, self.vocabularies)
+        return (
+            slot
+            or registration_conflict(self.other_registrations, self.vocabularies)
+            or plugin_conflict(node.allocatable, node.added_resources, self.vocabularies)
+        )
 
     @property
     def gpu_node(self) -> StoredGpuNode | None:

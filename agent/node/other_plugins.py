@@ -44,6 +44,15 @@ def slot_conflict(allocatable: Mapping[str, str], resource: str, registered: Ite
     )
 
 
+def registration_conflict(registered: Collection[str], vocabularies: Iterable[Vocabulary]) -> str:
+    """Return the same sentence if a plugin has *registered* a resource that the agent writes.
+
+    Kubelet then writes that plugin's number over ours, and its devices would be given out too.
+    """
+    both = writable_names(vocabularies).intersection(registered)
+    return _conflict_text(min(both)) if both else ""
+
+
 def _conflict_text(resource: str) -> str:
     return f"another device plugin serves {quote(resource)} on this node: {_REMEDY}"
 

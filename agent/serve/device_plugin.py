@@ -9,7 +9,7 @@ from typing import Final, Never
 import structlog
 
 from agent.deviceplugin.entry_client import EntryClient
-from agent.deviceplugin.identity import CheckpointError, PodName, registered_ids
+from agent.deviceplugin.identity import CheckpointError, PodName, registered_ids, registered_names
 from agent.deviceplugin.owner_client import OwnerClient
 from agent.deviceplugin.plugin_server import DevicePlugin
 from agent.deviceplugin.podresources_client import PodResources
@@ -85,6 +85,9 @@ class DevicePluginService:
         self._resource = services.informer.device_config.count_name
         self._slots = SlotFiles(paths.host_root, cdi=cdi)
         self._soft: bool | None = None  # as written for the relay
+        # Resources that kubelet still had of plugins which had ended when we began to serve.
+        self._ended: frozenset[str] = frozenset()
+        self._checkpoint_time: int | None = None  # of the last look, in ns; None: there was no file
         self._changed = services.informer.subscribe()
 
     async def run(self) -> Never:
@@ -139,16 +142,45 @@ class DevicePluginService:
                 and self._services.capacity_controller.may_write_capacity(node)
             ):
                 informer.registered_ids = frozenset()  # from now on the ids are ours
+                self._ended = await asyncio.to_thread(self._registered_names)
                 return
             await self._changed.wait()
 
     def _registered_ids(self) -> frozenset[str]:
         """Return the ids that kubelet has for our resource; nothing where it does not say."""
         try:
-            text = (self._paths.plugins / CHECKPOINT).read_bytes()
-            return registered_ids(text, self._resource)
+            return registered_ids(self._checkpoint(), self._resource)
         except (OSError, CheckpointError):
             return frozenset()
+
+    def _registered_names(self) -> frozenset[str]:
+        """Return the resources that plugins have registered; nothing where kubelet is silent."""
+        try:
+            return registered_names(self._checkpoint()) - {self._resource}
+        except (OSError, CheckpointError):
+            return frozenset()
+
+    def _changed_at(self) -> int | None:
+        try:
+            return (self._paths.plugins / CHECKPOINT).stat().st_mtime_ns
+        except OSError:
+            return None
+
+    def _checkpoint(self) -> bytes:
+        return (self._paths.plugins / CHECKPOINT).read_bytes()
+
+    async def _look_for_other_plugins(self) -> None:
+        """Note the resources of plugins that registered after us."""
+        informer, time = self._services.informer, await asyncio.to_thread(self._changed_at)
+        if time == self._checkpoint_time:
+            return
+        self._checkpoint_time = time
+        registered = await asyncio.to_thread(self._registered_names)
+        self._ended &= registered
+        others = registered - self._ended
+        if others != informer.other_registrations:
+            informer.other_registrations = others
+            informer.notify()
 
     async def _update_offer(self, plugin: DevicePlugin, registration: RegistrationClient) -> None:
         """Offer kubelet as many slots as the GPUs have; notify others of the registration."""
@@ -157,6 +189,7 @@ class DevicePluginService:
             self._changed.clear()
             if informer.device_config.count_name != self._resource:
                 raise RuntimeError(f"the slot resource is now {informer.device_config.count_name}")
+            await self._look_for_other_plugins()
             if hardware_informer.hardware is not None:
                 stored_gpu_node = informer.gpu_node
                 served = served_gpus(

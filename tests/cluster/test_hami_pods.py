@@ -4,6 +4,7 @@ They ask as the examples of HAMi's repository do. A kube-scheduler that knows no
 them by the resources that the agent offers.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from tests.cluster.api import MERGE, wait_for
 from tests.cluster.installation import HOOKS, OPTED_IN, PODS, Installation, installation
 from tests.cluster.scheduler import bound, kube_scheduler, schedulable
 from tests.cluster.test_simulated_agent import NODE, WITHIN, Node, served_by_kubelet
+from tests.fakes.kubelet import CHECKPOINT
 
 SETTINGS = "vocabularies: [volcano, gpushare, hami]"
 GPU, MEM, PERCENT = "nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpumem-percentage"
@@ -159,3 +161,20 @@ def test_what_hami_would_guess_is_refused_in_its_words(node: Node) -> None:
 def test_a_pod_without_gpus_is_nobodys(node: Node) -> None:
     """The conditions name resources, and this one has none of them."""
     assert node.site.refusal(node.site.namespace(OPTED_IN), pod(container())) == ""
+
+
+def test_a_plugin_that_comes_later_closes_the_node(node: Node) -> None:
+    """Kubelet has ``nvidia.com/gpu`` of it from then on; without it the node opens again."""
+    checkpoint = node.options.kubelet / "device-plugins" / CHECKPOINT
+    before = checkpoint.read_bytes() if checkpoint.exists() else None
+    devices = {"Data": {"RegisteredDevices": {GPU: ["GPU-1"]}}, "Checksum": 1}
+
+    checkpoint.write_text(json.dumps(devices))
+    closed = wait_for(lambda: node.ledger.stated, within=WITHIN)
+    if before is None:
+        checkpoint.unlink()
+    else:
+        checkpoint.write_bytes(before)
+    wait_for(lambda: not node.ledger.stated, within=WITHIN)
+
+    assert f'another device plugin serves "{GPU}" on this node' in closed

@@ -11,6 +11,7 @@ from agent.deviceplugin.identity import (
     RecordedContainer,
     recorded_containers,
     registered_ids,
+    registered_names,
 )
 
 RESOURCE = "volcano.sh/vgpu-number"
@@ -108,3 +109,18 @@ def test_registered_ids_are_read_by_resource(devices: object, ids: set[str]) -> 
     text = json.dumps({"Data": {"RegisteredDevices": devices}, "Checksum": 1}).encode()
 
     assert registered_ids(text, RESOURCE) == ids
+
+
+@pytest.mark.parametrize(
+    ("devices", "names"),
+    [
+        pytest.param({RESOURCE: ["a"], "example.com/nic": ["b"]}, {RESOURCE, "example.com/nic"}),
+        pytest.param({RESOURCE: [], "nvidia.com/gpu": None}, set()),
+        pytest.param(None, set()),
+    ],
+)
+def test_registered_names_are_those_with_devices(devices: object, names: set[str]) -> None:
+    """A plugin that has ended leaves its name for a while, and no device."""
+    text = json.dumps({"Data": {"RegisteredDevices": devices}, "Checksum": 1}).encode()
+
+    assert registered_names(text) == names

@@ -4,7 +4,7 @@ import pytest
 
 from agent.doctor.container_runtime import containerd_major, reads_cdi
 from agent.doctor.facts import Runtime
-from agent.node.other_plugins import plugin_conflict, slot_conflict
+from agent.node.other_plugins import plugin_conflict, registration_conflict, slot_conflict
 from allocator.catalog.vocabularies import HAMI, SLOT, VOCABULARIES, VOLCANO
 
 MEMORY = "volcano.sh/vgpu-memory"
@@ -42,6 +42,26 @@ def test_hamis_resources_are_ours_only_where_we_offered_them(name: str) -> None:
 
     assert name in plugin_conflict({name: "8"}, [], served)
     assert plugin_conflict({name: "8"}, [name], served) == ""
+
+
+@pytest.mark.parametrize(
+    ("registered", "named"),
+    [
+        pytest.param([], "", id="nobody"),
+        pytest.param(["nvidia.com/gpu"], "nvidia.com/gpu", id="nvidias-or-hamis"),
+        pytest.param(["example.com/nic", "nvidia.com/gpumem"], "nvidia.com/gpumem", id="mock"),
+        pytest.param([SLOT, "example.com/nic"], "", id="ours-and-another-device"),
+    ],
+)
+def test_a_plugin_that_registers_what_we_write_is_another(
+    registered: list[str], named: str
+) -> None:
+    """Though we noted the resource as ours: kubelet writes the plugin's number over it."""
+    conflict = registration_conflict(registered, (*VOCABULARIES, HAMI))
+
+    assert named in conflict
+    assert bool(conflict) == bool(named)
+    assert registration_conflict(["nvidia.com/gpu"], VOCABULARIES) == ""
 
 
 @pytest.mark.parametrize(("ours", "known"), [([], True), (["aliyun.com/gpu-mem"], False)])
