@@ -78,7 +78,7 @@ def annotation_keys(vocabulary: Vocabulary) -> Iterator[tuple[str, str]]:
         (policy, "how the GPU is shared"),
         (app_class, "with which pods it is shared"),
         (vocabulary.topology_key, "true or false; links always count"),
-        (vocabulary.numa_key, "true: a container has GPUs of one NUMA node"),
+        (vocabulary.numa_key, "true: all GPUs are of one NUMA node"),
     )
     yield from ((key, meaning) for key, meaning in rows if key is not None)
 

@@ -274,9 +274,19 @@ def test_a_console_is_added(someone: Person) -> None:
         someone.cluster.kubectl("-n", "vgpu-admission-system", *rollout)
     agents = ("rollout", "status", "daemonset/vgpu-agent", "--timeout=180s")
     someone.cluster.kubectl("-n", "vgpu-admission-agents", *agents)
+    # A webhook that ends still answers reviews, and sends no records.
+    wait_for(lambda: webhooks_of(someone) == {"Running"}, within=RECEIVED_WITHIN)
     # By what it publishes, kubectl vgpu knows the console.
     published = ("get", "configmap", "vgpu-console-ca", "--output=jsonpath={.data}")
     wait_for(lambda: "ca.crt" in someone.cluster.kubectl("-n", "vgpu-admission-system", *published))
+
+
+def webhooks_of(someone: Person) -> set[str]:
+    """Return the phases of the webhook's pods, and of one that ends that it does."""
+    selector = "--selector=app.kubernetes.io/component=webhook"
+    pods = someone.cluster.get("pods", "-n", "vgpu-admission-system", selector)["items"]
+    ending = {"ending" for pod in pods if "deletionTimestamp" in pod["metadata"]}
+    return {pod["status"]["phase"] for pod in pods} | ending
 
 
 def test_the_console_shows_the_decision_about_a_pod(someone: Person) -> None:
