@@ -117,12 +117,13 @@ def _claimed_text(bound: BindingReview, resource: str) -> str:
     """Say that the pod would get a device past us.
 
     Since Kubernetes 1.36 a scheduler serves an extended resource that a node has none of from a
-    DeviceClass of that name, with a whole device that no ledger knows of.
+    DeviceClass of that name, with a whole device that no ledger knows of. It takes its claim back
+    once we refuse, but leaves the pod's status, with which kubelet would start the pod never.
     """
     return (
         f"pod {quote(bound.pod)}: {quote(resource)} was allocated from a DeviceClass, because node "
-        f"{quote(bound.node)} has none to give; remove extendedResourceName from that DeviceClass, "
-        "or let an agent serve the node"
+        f"{quote(bound.node)} had none to give; remove extendedResourceName from that DeviceClass, "
+        "and delete the pod so that it is recreated without the claim"
     )
 
 
