@@ -22,7 +22,7 @@ from manifests.generator.parts import (
     variable,
 )
 
-# Waking schedulers, registering with Volcano's and HAMi's, and the lock of HAMi's and MetaX's plugin.
+# Waking schedulers, registering with Volcano's and HAMi's, and the lock of their plugins.
 WRITTEN: Final = (
     FREED_KEY,
     REGISTER_ANNOTATION,
