@@ -65,7 +65,7 @@ def test_both_together_write_it_once(up: Installation) -> None:
         """Return a pod and its record, once the policy is in force."""
         where = up.namespace()
         found = up.stored(where, written)
-        (record,) = wait_for(lambda: [r for r in up.first.records() if r["namespace"] == where])
+        (record,) = wait_for(lambda: [r for r in up.first.records() if r.get("namespace") == where])
         return None if record.get("changes") else (found, record)
 
     found, record = wait_for(admitted) or ({}, {})

@@ -141,6 +141,6 @@ def test_records_say_how_the_caller_was_known(site: Installation) -> None:
     site.create(namespace, pod())
 
     recorded = wait_for(
-        lambda: [each for each in site.first.records() if each["namespace"] == namespace]
+        lambda: [each for each in site.first.records() if each.get("namespace") == namespace]
     )
     assert {tuple(each["caller"]) for each in recorded} == {("path",)}

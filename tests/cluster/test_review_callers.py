@@ -90,7 +90,7 @@ def test_the_api_server_is_answered(
     site.create(namespace, pod())
 
     recorded = wait_for(
-        lambda: [each for each in site.first.records() if each["namespace"] == namespace]
+        lambda: [each for each in site.first.records() if each.get("namespace") == namespace]
     )
     assert [each["caller"] for each in recorded] == [shown] * len(recorded)
 
