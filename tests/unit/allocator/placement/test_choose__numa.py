@@ -92,3 +92,17 @@ def test_what_is_short_is_said_of_the_numa_node() -> None:
 
     assert found.verdict is FitVerdict.NEVER
     assert "asks for 3 GPUs on one NUMA node; only 2 have room" in str(found.findings[0])
+
+
+@pytest.mark.parametrize("counts", [(2, 3), (3, 2)])
+@pytest.mark.parametrize("numas", [(0, 0, 0, 1, 1), (0, 0, 1, 1, 1)])
+def test_the_container_that_is_placed_first_leaves_room_for_the_other(
+    numas: tuple[int, ...], counts: tuple[int, int]
+) -> None:
+    """Its GPUs are alike on both NUMA nodes, but only one of the two choices works out."""
+    first, second = (ask(cores=100, count=n, name=f"c{n}") for n in counts)
+
+    found = choose(snapshot(machine(*numas)), bound(first, second))
+
+    assert found.assignment is not None
+    assert [len({numas[int(u[-1])] for u in gpus(found, f"c{n}")}) for n in counts] == [1, 1]
