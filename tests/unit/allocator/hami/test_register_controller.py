@@ -169,3 +169,11 @@ def test_a_failed_write_is_repeated_with_pauses() -> None:
     site.client.before_write = lambda _: None
 
     assert site.sweep() == 1
+
+
+def test_a_node_that_has_nothing_is_not_written() -> None:
+    """Otherwise every sweep would write to every Node of a cluster without HAMi."""
+    site = Site()
+    site.wanted = False
+
+    assert site.sweep() == 0
