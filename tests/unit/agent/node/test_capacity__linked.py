@@ -20,6 +20,7 @@ from agent.node.capacity import (
 from agent.node.pods import NodePod, parse_pod
 from allocator.catalog.vocabularies import (
     GPUSHARE,
+    HAMI,
     VOCABULARIES,
     VOLCANO,
     configure_vocabulary,
@@ -261,3 +262,20 @@ def test_memory_is_linked_in_the_unit_of_the_cluster() -> None:
     linked = linked_capacity(bare, (in_mib,), entries=held, pods=known)
 
     assert linked == {COUNT: 1, GIB: 15360 - 4096 + 15360 + 4}
+
+
+@pytest.mark.parametrize(("linked", "written"), [(9, 7), (6, 6), (0, None)])
+def test_linked_capacity_only_lowers(linked: int, written: int | None) -> None:
+    """More than the GPUs have, and pods hold beside them, is never offered."""
+    found = desired_capacity({COUNT: 5}, {COUNT: 2}, [COUNT], linked={COUNT: linked})
+
+    assert found.get(COUNT) == written
+
+
+def test_words_without_whole_gpus_are_not_linked() -> None:
+    """Their number counts shares, of which a used GPU has some left."""
+    bare = new_cluster(1).ledger.node.gpus
+    held = (entry("a", soft_grant(4096, gpu=bare[0].uuid)),)
+    known = [asked(shared(4)).seen("a")]
+
+    assert linked_capacity(bare, (VOLCANO, HAMI), entries=held, pods=known) == {}
