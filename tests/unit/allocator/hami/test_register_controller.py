@@ -175,5 +175,8 @@ def test_a_node_that_has_nothing_is_not_written() -> None:
     """Otherwise every sweep would write to every Node of a cluster without HAMi."""
     site = Site()
     site.wanted = False
+    calls: list[str] = []
+    site.client.before_write = calls.append
+    site.sweep()
 
-    assert site.sweep() == 0
+    assert calls == []
