@@ -302,7 +302,10 @@ class StatusController:
             return "its agent is leaving the node"
         if self.stopping:
             return "its agent is stopping; the next one opens the node"
-        return "" if self._facts.serving() else "its agent has not registered with kubelet yet"
+        if self._facts.serving():
+            return ""
+        conflict = self._informer.plugin_conflict  # for which it does not register
+        return conflict or "its agent has not registered with kubelet yet"
 
     def _boot_conflict(self, node: OwnNode) -> str:
         """Return how our boot id differs from our Node's; empty if it does not.

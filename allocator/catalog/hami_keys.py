@@ -2,7 +2,7 @@
 
 from typing import Final
 
-COUNT_RESOURCE: Final = "nvidia.com/gpu"  # what HAMi's device plugin registers with kubelet
+COUNT_RESOURCE: Final = "nvidia.com/gpu"  # by default
 REGISTER_ANNOTATION: Final = "hami.io/node-nvidia-register"
 HANDSHAKE_ANNOTATION: Final = "hami.io/node-handshake"
 LOCK_ANNOTATION: Final = "hami.io/mutex.lock"

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
+from allocator.catalog.hami_keys import COUNT_RESOURCE
 from allocator.model.request import METAX, Mode, ShareVariables, Vocabulary
 from allocator.model.sharing import ShareKeys
 from allocator.model.units import WHOLE_GPU
@@ -118,7 +119,7 @@ METAX_SGPU: Final = Vocabulary(
 # vocabulary is served only where the setting ``vocabularies`` names it.
 HAMI: Final = Vocabulary(
     name="hami",
-    count="nvidia.com/gpu",
+    count=COUNT_RESOURCE,
     memory="nvidia.com/gpumem",
     percent="nvidia.com/gpumem-percentage",
     cores="nvidia.com/gpucores",

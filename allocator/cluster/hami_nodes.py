@@ -28,6 +28,7 @@ def hami_register_inputs(
             ledger=ledgers.get(name),
             counted=frozenset(p.uid for p in pods.on_node(name) if p.hami_counted and not p.over),
             wanted=settings.hami_register and node.has_agent,
+            count=settings.hami.count_name,
         )
         for name, node in nodes.items()
         if node.hami.digest or (settings.hami_register and node.has_agent)

@@ -30,13 +30,14 @@ class HamiRegisters:
         for name in names:
             self._nodes.pop(name, None)
 
-    def node(self, node: NodeObject) -> Node | None:
+    def node(self, node: NodeObject, count: str) -> Node | None:
         """Return the node as it registered, ``None`` while its plugin is not alive.
 
-        A plugin that is gone leaves its register behind. HAMi too goes by what is allocatable.
+        *count* is the resource that the plugin gives out. One that is gone leaves its register
+        behind. HAMi too goes by what is allocatable.
         """
         name, text = node.name, node.hami.register
-        if not text or not node.hami.alive:
+        if not text or not node.hami.is_alive(count):
             return None
         cached = self._nodes.get(name)
         if cached is None or cached[0] != text:
@@ -107,5 +108,5 @@ class NodeRegisters:
         if described is not None and node.facts is not None:
             return described, node.facts.family
         if self._settings.node_agent is NodeAgent.HAMI:
-            return self._hami.node(node), str(NodeAgent.HAMI)
+            return self._hami.node(node, self._settings.hami.count_name), str(NodeAgent.HAMI)
         return self._volcano.node(node.name, node.full_register), ""

@@ -117,7 +117,7 @@ class NodeObject:
     @property
     def gpu_facts(self) -> tuple[object, ...]:
         """Return what the node's GPUs, and whether they may be given out, depend on."""
-        marks = self.hami.register, self.hami.digest, self.hami.alive
+        marks = self.hami.register, self.hami.digest, self.hami.offered
         return self.uid, self.boot, self.register, self.saved_register, *marks, self.facts
 
     @property

@@ -258,12 +258,17 @@ def _removed_problem(name: str) -> Problem:
 
 def _accepted_values(message: str) -> str:
     """Return the accepted values of the field that *message* names, where they are a short list."""
+    table: type[msgspec.Struct] = Settings
     for field in msgspec.structs.fields(Settings):
         kind = field.type
-        if message.endswith(f"`$.{field.encode_name}`") and isinstance(kind, type(StrEnum)):
+        if not message.endswith(f"`$.{field.encode_name}`"):
+            continue
+        if isinstance(kind, type(StrEnum)):
             return f"; accepted: {', '.join(map(str, kind))}"
+        if isinstance(kind, type(msgspec.Struct)):
+            table = kind
     if "unknown field" in message:
-        return f"; accepted: {', '.join(Settings.__struct_encode_fields__)}"
+        return f"; accepted: {', '.join(table.__struct_encode_fields__)}"
     return ""
 
 
@@ -281,6 +286,7 @@ def _check(settings: Settings) -> None:
             "use hami-core or mig"
         )
     _check_vocabularies(settings.vocabularies, settings.node_agent)
+    _check_hami_names(settings.hami)
     if settings.hami_register and settings.node_agent is not NodeAgent.OURS:
         raise SettingsError(
             f"settings.yaml: hamiRegister true goes with nodeAgent {NodeAgent.OURS} only, for "
@@ -324,6 +330,23 @@ def _check_vocabularies(names: tuple[str, ...], agent: NodeAgent) -> None:
             f"settings.yaml: vocabularies lacks {VOLCANO.name}, whose resources pods of all the "
             f"others get too; add {VOLCANO.name}"
         )
+
+
+def _check_hami_names(hami: HamiSettings) -> None:
+    """Raise :class:`SettingsError` for a name that would be read as another resource too."""
+    owners = {
+        name: f"the vocabulary {v.name}" for v in CATALOGUE if v != HAMI for name in v.resources
+    }
+    for one in msgspec.structs.fields(HamiSettings):
+        name = getattr(hami, one.name)
+        if not isinstance(name, str):
+            continue
+        if name in owners:
+            raise SettingsError(
+                f"settings.yaml: hami.{one.encode_name} {quote(name)} is a name of {owners[name]} "
+                f"too; give a name of its own, such as {one.default}"
+            )
+        owners[name] = f"hami.{one.encode_name}"
 
 
 def _check_supernodes(settings: Settings) -> None:

@@ -76,8 +76,10 @@ def filter_nodes(
     if isinstance(claim, Findings):
         return FilterResult([], dict.fromkeys(names, UNREADABLE))
     request = in_mode(claim.request, claim.mode)
-    failures = _failures_by_class(index, request, names=names, context=context)
-    class_filter = context.filters.filter_for(request, context.policy, index.snapshot.demand)
+    # Nodes of one class differ in their NUMA nodes: what one lacks says nothing of the others.
+    anywhere = msgspec.structs.replace(request, one_numa=False) if request.one_numa else request
+    failures = _failures_by_class(index, anywhere, names=names, context=context)
+    class_filter = context.filters.filter_for(anywhere, context.policy, index.snapshot.demand)
     failure_of = _individual_judge(index, pod, class_filter, context=context)
     for name in _nodes_judged_individually(index, pod, class_filter, names=names, context=context):
         failure = failure_of(name)

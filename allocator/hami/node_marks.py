@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from allocator.catalog.hami_keys import (
-    COUNT_RESOURCE,
     HANDSHAKE_ANNOTATION,
     LOCK_ANNOTATION,
     REGISTER_ANNOTATION,
@@ -15,14 +14,19 @@ from allocator.catalog.keys import HAMI_REGISTER_KEY
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HamiMarks:
-    """HAMi's annotations of a Node, empty where it has none, and the heartbeat of its plugin."""
+    """HAMi's annotations of a Node, empty where it has none, and what its plugin offers."""
 
     register: str = ""
     handshake: str = ""
     lock: str = ""
     digest: str = ""  # our annotation: of the register that we wrote
-    # Some nvidia.com/gpu is allocatable. Kubelet takes it back when the plugin is gone.
-    alive: bool = False
+    # Extended resources of which some is allocatable. Kubelet takes back those of a plugin that is
+    # gone.
+    offered: frozenset[str] = frozenset()
+
+    def is_alive(self, count: str) -> bool:
+        """Say whether the plugin runs whose resource *count* is, ``nvidia.com/gpu`` by default."""
+        return count in self.offered
 
 
 UNMARKED: Final = HamiMarks()
@@ -35,6 +39,6 @@ def hami_marks(annotations: Mapping[str, str], offered: frozenset[str]) -> HamiM
         handshake=annotations.get(HANDSHAKE_ANNOTATION, ""),
         lock=annotations.get(LOCK_ANNOTATION, ""),
         digest=annotations.get(HAMI_REGISTER_KEY, ""),
-        alive=COUNT_RESOURCE in offered,
+        offered=offered,
     )
     return UNMARKED if marks == UNMARKED else marks

@@ -37,7 +37,8 @@ def conflict_of_plugins(marks: HamiMarks, settings: Settings, *, has_agent: bool
 
 def ownership_warning(marks: HamiMarks, settings: Settings, *, has_agent: bool) -> str:
     """Return what is wrong with a node of HAMi's plugin that takes pods all the same."""
-    if settings.node_agent is not NodeAgent.HAMI or not (marks.register and marks.alive):
+    alive = marks.is_alive(settings.hami.count_name)
+    if settings.node_agent is not NodeAgent.HAMI or not (marks.register and alive):
         return ""
     if has_agent:
         return IDLE_AGENT

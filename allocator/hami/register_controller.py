@@ -1,7 +1,8 @@
 """Registers nodes that our agents serve with HAMi's scheduler, and answers its handshake.
 
-HAMi's scheduler drops a node whose ``nvidia.com/gpu`` is not allocatable, and takes it back, again
-and again. So a register exists only while the agent offers some.
+HAMi's scheduler drops a node whose ``nvidia.com/gpu``, or whatever its name is there, is not
+allocatable, and takes it back, again and again. So a register exists only while the agent offers
+some.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -38,6 +39,7 @@ class RegisteredNodeInputs:
     ledger: Ledger | None
     counted: Collection[str]  # uids of the pods there that HAMi's scheduler counts itself
     wanted: bool  # our agent serves the node, and the setting hamiRegister is on
+    count: str  # the resource by which HAMi's scheduler tells that a node is alive
 
 
 class HamiRegisterController:
@@ -81,7 +83,7 @@ class HamiRegisterController:
         marks, text = node.marks, ""
         if has_foreign_register(marks):
             return {}
-        if node.wanted and marks.alive and node.ledger is not None:
+        if node.wanted and marks.is_alive(node.count) and node.ledger is not None:
             text = hami_register_of(node.ledger, node.counted)
         if not text:
             self._asked.pop(name, None)

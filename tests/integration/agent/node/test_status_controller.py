@@ -82,6 +82,28 @@ def test_simulated_gpus_go_with_their_agent() -> None:
     play(act)
 
 
+@pytest.mark.parametrize(
+    ("allocatable", "why"),
+    [
+        ({"nvidia.com/gpu": "2"}, 'another device plugin serves "nvidia.com/gpu" on this node: '),
+        ({"nvidia.com/gpu": "0"}, "its agent has not registered with kubelet yet"),
+    ],
+)
+def test_an_agent_that_another_plugin_keeps_out_says_so(
+    allocatable: dict[str, str], why: str
+) -> None:
+    """It has registered nothing because of that plugin; that it has not would help nobody."""
+
+    async def act(scene: Scene) -> None:
+        scene.serving = False
+        await scene.told()
+
+        assert scene.status["closed"].startswith(why)
+        assert "inventory" not in scene.status
+
+    play(act, status={"allocatable": allocatable})
+
+
 def test_an_agent_without_a_driver_says_that_it_leaves() -> None:
     """A withdrawal is no fault of the driver."""
 

@@ -18,7 +18,13 @@ from agent.node.capacity import (
     writable_names,
 )
 from agent.node.pods import NodePod, parse_pod
-from allocator.catalog.vocabularies import GPUSHARE, VOCABULARIES, VOLCANO
+from allocator.catalog.vocabularies import (
+    GPUSHARE,
+    HAMI,
+    VOCABULARIES,
+    VOLCANO,
+    configure_vocabulary,
+)
 from allocator.ledger.assign import PodClaim, assign
 from allocator.ledger.commit import with_entry
 from allocator.ledger.ledger import Ledger
@@ -231,3 +237,45 @@ def test_an_entry_whose_pod_is_unknown_takes_nothing_away() -> None:
     site.bind("u", asked(whole(1)))
 
     assert site.offered()[COUNT] == 1
+
+
+def test_a_pod_that_is_over_takes_nothing_away() -> None:
+    """kube-scheduler counts it no more, whatever it asked in, though its entry is there yet."""
+    site = new_cluster(1)
+    ended = asked((ask(3000, cores=100), {}), mode=Mode.HAMI_CORE)
+    site.bind("u", ended)
+
+    left = offered(
+        list(new_cluster(1).ledger.node.gpus), site.ledger.entries, [ended.seen("u", ended=True)]
+    )
+
+    assert (left[COUNT], left[GIB]) == (1, 15)
+
+
+def test_memory_is_linked_in_the_unit_of_the_cluster() -> None:
+    """Where it is MiB, what is free is counted in MiB."""
+    in_mib = configure_vocabulary(GPUSHARE, memory_factor=1)
+    bare = new_cluster(2).ledger.node.gpus
+    held = (entry("a", soft_grant(4096, gpu=bare[0].uuid)),)
+    known = [asked(shared(4)).seen("a")]
+
+    linked = linked_capacity(bare, (in_mib,), entries=held, pods=known)
+
+    assert linked == {COUNT: 1, GIB: 15360 - 4096 + 15360 + 4}
+
+
+@pytest.mark.parametrize(("linked", "written"), [(9, 7), (6, 6), (0, None)])
+def test_linked_capacity_only_lowers(linked: int, written: int | None) -> None:
+    """More than the GPUs have, and pods hold beside them, is never offered."""
+    found = desired_capacity({COUNT: 5}, {COUNT: 2}, [COUNT], linked={COUNT: linked})
+
+    assert found.get(COUNT) == written
+
+
+def test_words_without_whole_gpus_are_not_linked() -> None:
+    """Their number counts shares, of which a used GPU has some left."""
+    bare = new_cluster(1).ledger.node.gpus
+    held = (entry("a", soft_grant(4096, gpu=bare[0].uuid)),)
+    known = [asked(shared(4)).seen("a")]
+
+    assert linked_capacity(bare, (VOLCANO, HAMI), entries=held, pods=known) == {}

@@ -8,7 +8,7 @@ import pytest
 
 from allocator.cluster.node_registers import NodeRegisters
 from allocator.cluster.objects import NodeObject, decode_node
-from allocator.config.settings import DEFAULTS, NodeAgent
+from allocator.config.settings import DEFAULTS, NodeAgent, settings_of
 from allocator.hami.node_marks import HamiMarks
 from allocator.volcano.register import encode_register
 from tests.builders.model import T4, nodes_of
@@ -16,7 +16,8 @@ from tests.fakes.api_rules import Json
 
 VOLCANO = encode_register(nodes_of(1, T4).gpus)
 HAMI = '[{"id":"GPU-h","count":10,"devmem":15360,"type":"NVIDIA-Tesla T4","health":true}]'
-MARKS = HamiMarks(register=HAMI, alive=True)
+OFFERED = frozenset({"nvidia.com/gpu"})
+MARKS = HamiMarks(register=HAMI, offered=OFFERED)
 NODE = NodeObject("n0", VOLCANO, uid="u", hami=MARKS)
 
 
@@ -47,13 +48,37 @@ def test_the_setting_says_whose_register_counts(
     assert identity.registered_by == by
 
 
-@pytest.mark.parametrize("marks", [HamiMarks(), HamiMarks(alive=True), replace(MARKS, alive=False)])
+@pytest.mark.parametrize(
+    "marks", [HamiMarks(), HamiMarks(offered=OFFERED), replace(MARKS, offered=frozenset())]
+)
 def test_a_plugin_that_is_gone_registers_nothing(marks: HamiMarks) -> None:
     """It leaves its register behind; what is allocatable says whether it lives."""
     node = replace(NODE, hami=marks)
 
     assert registers(NodeAgent.HAMI).node_of(node) is None
     assert registers(NodeAgent.HAMI).identity(node).registered is None
+
+
+@pytest.mark.parametrize(
+    ("count", "offered", "known"),
+    [
+        ("example.com/vgpu", "example.com/vgpu", True),
+        ("example.com/vgpu", "nvidia.com/gpu", False),
+        ("nvidia.com/gpu", "example.com/vgpu", False),
+    ],
+)
+def test_a_plugin_is_known_by_the_resource_that_the_cluster_gives_it(
+    count: str, offered: str, *, known: bool
+) -> None:
+    """Under another name than HAMi's own its nodes take pods all the same."""
+    found = NodeRegisters()
+    renamed = settings_of(
+        f"nodeAgent: hami\nvocabularies: [hami]\nhami: {{resourceCountName: {count}}}"
+    )
+    found.configure(factor=1, configs={}, settings=renamed)
+    node = replace(NODE, hami=replace(MARKS, offered=frozenset({offered})))
+
+    assert (found.node_of(node) is not None) is known
 
 
 def test_a_register_is_read_again_only_when_it_changes() -> None:
@@ -88,5 +113,9 @@ def test_a_node_is_read_with_what_hami_wrote(allocatable: dict[str, str], *, ali
 
     node = decode_node(orjson.dumps(written))
 
-    assert node.hami == HamiMarks(register=HAMI, handshake="Requesting_x", lock="l", alive=alive)
+    offered = OFFERED if alive else frozenset()
+    assert node.hami == HamiMarks(
+        register=HAMI, handshake="Requesting_x", lock="l", offered=offered
+    )
+    assert node.hami.is_alive("nvidia.com/gpu") is alive
     assert node.gpu_facts != replace(node, hami=HamiMarks()).gpu_facts

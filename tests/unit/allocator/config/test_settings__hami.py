@@ -1,5 +1,6 @@
 """Settings beside HAMi: who serves the nodes, and who is told of them."""
 
+import msgspec
 import pytest
 
 from allocator.config.device_config import DeviceConfig, configured_vocabularies
@@ -58,3 +59,80 @@ def test_hostile_values_are_refused(text: str) -> None:
     """The sentence names the setting."""
     with pytest.raises(SettingsError, match=r"nodeAgent|(?i:hamiRegister)"):
         settings_of(text)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("resourceMemoryName", "nvidia.com/gpu"),
+        ("resourceMemoryPercentageName", "nvidia.com/gpumem"),
+        ("resourcePriorityName", "nvidia.com/gpucores"),
+        ("resourceCountName", "volcano.sh/vgpu-number"),
+        ("resourceMemoryName", "volcano.sh/vgpu-memory"),
+        ("resourceMemoryName", "aliyun.com/gpu-mem"),
+        ("resourceCoreName", "metax-tech.com/vcore"),
+        ("resourceCountName", '""'),
+        ("resourceCountName", "gpu"),
+        ("resourceCountName", '"nvidia.com/gpu\\n"'),
+        ("resourceCountName", '"a/b/c"'),
+        ("resourceCountName", "[nvidia.com/gpu]"),
+        ("resourceCountName", "null"),
+        ("resourceCountName", '"\\u202envidia.com/gpu"'),
+        ("resourceCountName", "a/" + "b" * 64),
+        ("resourceCountName", "a" * 254 + "/b"),
+        ("memoryFactor", "0"),
+        ("memoryFactor", "-1"),
+        ("memoryFactor", "1048577"),
+        ("memoryFactor", "true"),
+        ("memoryFactor", "1.5"),
+        ("defaultMemory", "-1"),
+        ("defaultMemory", "2147483648"),
+        ("defaultMemory", "4Gi"),
+        ("defaultMemory", ".inf"),
+        ("defaultCores", "101"),
+        ("defaultCores", "-1"),
+        ("defaultCores", "'50'"),
+        ("defaultGPUNum", "0"),
+        ("defaultGPUNum", "17"),
+        ("defaultGPUNum", "null"),
+    ],
+)  # fmt: skip
+def test_hostile_values_of_hamis_section_are_refused(key: str, value: str) -> None:
+    """Also a name of another resource: one of the two would be read in the other's unit."""
+    with pytest.raises(SettingsError, match=rf"hami\.{key}"):
+        settings_of(f"hami: {{{key}: {value}}}")
+
+
+@pytest.mark.parametrize("text", ["null", "[]", "x", "{deviceSplitCount: 10}", "{memoryfactor: 1}"])
+def test_hamis_section_is_a_table_of_known_keys(text: str) -> None:
+    """What would have no effect is not taken."""
+    with pytest.raises(SettingsError, match="hami"):
+        settings_of(f"hami: {text}")
+
+
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        ("hami: {deviceSplitCount: 10}", "accepted: resourceCountName, "),
+        ("scoreWeights: {gpu: 10}", "accepted: memory, "),
+        ("deviceSplitCount: 10", "accepted: fleet, "),
+    ],
+)
+def test_an_unknown_key_is_answered_with_those_of_its_table(text: str, known: str) -> None:
+    """Not with those of another."""
+    with pytest.raises(SettingsError, match=known):
+        settings_of(text)
+
+
+def test_the_names_may_be_swapped() -> None:
+    """Each stands once, and all five can be others."""
+    names = settings_of("hami: {resourceCountName: x.y/gpu, resourceMemoryName: nvidia.com/gpu}")
+
+    (hami,) = [
+        v
+        for v in configured_vocabularies(
+            msgspec.structs.replace(names, vocabularies=("volcano", "hami")), DeviceConfig()
+        )
+        if v.name == "hami"
+    ]
+    assert (hami.count, hami.memory) == ("x.y/gpu", "nvidia.com/gpu")

@@ -3,10 +3,13 @@
 from dataclasses import replace
 
 import msgspec
+import pytest
 
+from allocator.extender.index import IndexBuilder
 from allocator.extender.reasons import TOO_FEW_ON_NUMA
 from allocator.model.gpu import Node
 from allocator.model.request import Mode
+from tests.builders.gpunodes import entry
 from tests.builders.model import ask, gpu, node, pod, soft_grant
 from tests.unit.allocator.extender.test_filter import asking, index_of, verdicts
 
@@ -54,3 +57,32 @@ def test_gpus_in_mig_mode_are_left_to_the_bind() -> None:
     found = verdicts(index, asking(TWO), "n0", "n1")
 
     assert found.fitting == ["n0"]
+
+
+BOTH = msgspec.structs.replace(
+    pod(ask(1000, count=2, name="a"), ask(1000, count=3, name="b")), one_numa=True
+)
+
+
+@pytest.mark.parametrize("names", [("split", "joined"), ("joined", "split")])
+def test_a_node_that_has_too_few_says_nothing_of_its_equals(names: tuple[str, str]) -> None:
+    """One of them is looked at for all, by everything but NUMA nodes; every container counts."""
+    nodes = {"split": machine("split", 0, 0, 1, 1), "joined": machine("joined", 0, 0, 0, 1)}
+    index = index_of(*(nodes[name] for name in names))
+
+    found = verdicts(index, asking(BOTH), *names)
+
+    assert (found.fitting, found.failures) == (["joined"], {"split": TOO_FEW_ON_NUMA})
+
+
+def test_the_pods_own_entry_is_free_to_it() -> None:
+    """A pod whose Binding failed after the commit is bound again."""
+    builder = IndexBuilder()
+    there = machine("n0", 0, 0, 1)
+    grants = tuple(soft_grant(40000, gpu=one.uuid) for one in there.gpus[:2])
+    full = tuple(replace(one, grants=(g,)) for one, g in zip(there.gpus, grants, strict=False))
+    builder.put(replace(there, gpus=(*full, there.gpus[2])), [entry("u", *grants)])
+    index = builder.index(version="1", complete=True)
+
+    assert verdicts(index, asking(TWO), "n0", own_nodes={"n0"}).fitting == ["n0"]
+    assert verdicts(index, asking(TWO, uid="v"), "n0").fitting == []

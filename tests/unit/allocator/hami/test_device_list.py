@@ -60,3 +60,11 @@ def test_hostile_lists_are_no_wish(text: str) -> None:
     """A list with any defect, or beyond its bounds, counts as none."""
     assert parse_hami_list(text) is None
     assert wished_gpus({NODE_KEY: "a", ALLOCATED_KEY: text}, "a") == ()
+
+
+def test_a_list_is_bounded() -> None:
+    """By its length too: what stands between two semicolons may be empty."""
+    one = "GPU-11,NVIDIA,6000,25,"
+
+    assert parse_hami_list(one + "x" * 100) == ((GPU,),)
+    assert parse_hami_list(one + "x" * 40_000) is None

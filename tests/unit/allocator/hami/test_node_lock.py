@@ -33,6 +33,7 @@ def test_old_releases_wrote_the_time_alone() -> None:
     assert lock is not None
     assert is_lock_needed(lock, None, node="n", now=NOW + timedelta(minutes=4))
     assert not is_lock_needed(lock, None, node="n", now=NOW + timedelta(minutes=5))
+    assert not is_lock_needed(lock, None, node="n", now=NOW - timedelta(hours=1))  # a wrong clock
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,11 @@
 """A node that HAMi and we both serve is told, and takes no pods where both plugins give it out."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
-from allocator.config.settings import DEFAULTS, NodeAgent, Settings
+from allocator.config.settings import DEFAULTS, HamiSettings, NodeAgent, Settings
 from allocator.hami.node_marks import HamiMarks
 from allocator.hami.ownership import (
     IDLE_AGENT,
@@ -16,11 +18,13 @@ from allocator.hami.registered_gpus import register_digest
 
 REGISTERED = msgspec.structs.replace(DEFAULTS, hami_register=True)
 HAMI = msgspec.structs.replace(DEFAULTS, node_agent=NodeAgent.HAMI)
+RENAMED = msgspec.structs.replace(HAMI, hami=HamiSettings(count_name="x.y/gpu"))
 UPSTREAM = msgspec.structs.replace(DEFAULTS, node_agent=NodeAgent.UPSTREAM)
-FOREIGN = HamiMarks(register="[]", alive=True)
-OURS = HamiMarks(register="[]", alive=True, digest=register_digest("[]"))
-ASKED = HamiMarks(register="[]", alive=True, handshake="Requesting_2026-11-25 03:00:00")
-REPORTED = HamiMarks(register="[]", alive=True, handshake="Reported 2026-11-25 03:00:00")
+OFFERED = frozenset({"nvidia.com/gpu"})
+FOREIGN = HamiMarks(register="[]", offered=OFFERED)
+OURS = HamiMarks(register="[]", offered=OFFERED, digest=register_digest("[]"))
+ASKED = HamiMarks(register="[]", offered=OFFERED, handshake="Requesting_2026-11-25 03:00:00")
+REPORTED = HamiMarks(register="[]", offered=OFFERED, handshake="Reported 2026-11-25 03:00:00")
 
 
 @pytest.mark.parametrize(
@@ -49,6 +53,9 @@ def test_two_plugins_close_a_node(
         (FOREIGN, HAMI, False, ""),
         (FOREIGN, HAMI, True, IDLE_AGENT),
         (HamiMarks(handshake=ASKED.handshake), HAMI, False, ""),
+        (ASKED, RENAMED, False, ""),
+        (replace(ASKED, offered=frozenset({"x.y/gpu"})), RENAMED, False, TWO_SCHEDULERS),
+        (replace(ASKED, offered=frozenset()), HAMI, False, ""),
         (ASKED, DEFAULTS, False, ""),
         (ASKED, UPSTREAM, False, ""),
         (ASKED, REGISTERED, True, ""),

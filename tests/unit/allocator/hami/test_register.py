@@ -140,3 +140,18 @@ def test_a_malformed_record_does_not_spoil_the_others() -> None:
     read = node_from_hami_register("n", json.dumps([ONE | {"devmem": -1}, ONE]))
 
     assert [g.uuid for g in read.node.gpus] == ["GPU-11"]
+
+
+def test_an_unknown_numa_node_is_none() -> None:
+    """HAMi writes -1; GPUs of no known NUMA node are not those of NUMA node -1."""
+    read = node_from_hami_register("n", json.dumps([ONE | {"numa": -1}]))
+
+    assert (read.problems, read.node.gpus[0].numa) == ((), None)
+
+
+def test_a_register_is_bounded() -> None:
+    """No more is read than an object can hold."""
+    read = node_from_hami_register("n", RECORDED + " " * (256 * 1024))
+
+    assert (read.node.gpus, read.node.fresh) == ((), False)
+    assert "at most 262144" in str(read.problems[0])

@@ -31,6 +31,7 @@ class Site:
         self.wanted = True
         self.offered = OFFERED
         self.known = True
+        self.count = "nvidia.com/gpu"
         self.client.put(NODES, {"metadata": {"name": "n0", "annotations": dict(annotations)}})
         self.controller = HamiRegisterController(
             self.client, self._inputs, clock=self.clock.clock()
@@ -47,7 +48,11 @@ class Site:
         marks = hami_marks(self.annotations, self.offered)
         return {
             "n0": RegisteredNodeInputs(
-                marks=marks, ledger=LEDGER, counted=frozenset(), wanted=self.wanted
+                marks=marks,
+                ledger=LEDGER,
+                counted=frozenset(),
+                wanted=self.wanted,
+                count=self.count,
             )
         }
 
@@ -91,6 +96,16 @@ def test_nothing_is_registered_before_it_is_allocatable() -> None:
     assert site.sweep() == 1
     assert REGISTER_ANNOTATION not in site.annotations
     assert HAMI_REGISTER_KEY not in site.annotations
+
+
+def test_the_resource_may_have_another_name() -> None:
+    """HAMi's scheduler then looks at that one."""
+    site = Site()
+    site.count = "x.y/gpu"
+
+    assert site.sweep() == 0
+    site.offered = frozenset({"x.y/gpu"})
+    assert site.sweep() == 1
 
 
 def test_a_register_goes_with_the_setting() -> None:
@@ -154,3 +169,14 @@ def test_a_failed_write_is_repeated_with_pauses() -> None:
     site.client.before_write = lambda _: None
 
     assert site.sweep() == 1
+
+
+def test_a_node_that_has_nothing_is_not_written() -> None:
+    """Otherwise every sweep would write to every Node of a cluster without HAMi."""
+    site = Site()
+    site.wanted = False
+    calls: list[str] = []
+    site.client.before_write = calls.append
+    site.sweep()
+
+    assert calls == []

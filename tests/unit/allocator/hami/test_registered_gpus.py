@@ -4,6 +4,8 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from allocator.hami.node_marks import HamiMarks
 from allocator.hami.registered_gpus import (
     hami_register_of,
@@ -96,3 +98,43 @@ def test_a_register_of_ours_is_told_from_anothers() -> None:
     assert has_foreign_register(HamiMarks(register=text))
     assert has_foreign_register(HamiMarks(register=f"{text} ", digest=register_digest(text)))
     assert has_foreign_register(HamiMarks(register="\ud800", digest="x"))
+
+
+def test_what_runs_without_an_entry_is_taken_off() -> None:
+    """HAMi would give it out once more."""
+    found = ledger(NODE)
+    found = replace(found, unpromised=(entry("x", soft_grant(4000, 30, gpu=FIRST)),))
+
+    assert [(d["devmem"], d["count"], d["devcore"]) for d in shown(found)] == [
+        (11360, 9, 70),
+        (15360, 10, 100),
+    ]
+
+
+@pytest.mark.parametrize(("memory", "cores"), [(1000, 100), (15360, 0)])
+def test_a_gpu_without_one_of_the_two_is_not_healthy(memory: int, cores: int) -> None:
+    """A whole GPU is nobody else's, and no memory means all of it to HAMi."""
+    found = ledger(NODE, [entry("a", soft_grant(memory, cores, gpu=FIRST))])
+
+    assert [d["health"] for d in shown(found)] == [False, True]
+
+
+def test_a_gpu_that_fails_is_not_healthy() -> None:
+    """HAMi gives out the others."""
+    broken = replace(NODE, gpus=(replace(NODE.gpus[0], healthy=False), NODE.gpus[1]))
+
+    assert [d["health"] for d in shown(ledger(broken))] == [False, True]
+
+
+def test_no_more_shares_are_taken_off_than_there_are() -> None:
+    """A negative number would spoil the register."""
+    entries = [entry(f"p{i}", soft_grant(10, gpu=FIRST)) for i in range(11)]
+
+    assert shown(ledger(NODE, entries))[0]["count"] == 0
+
+
+def test_gpus_in_mode_mps_are_left_out() -> None:
+    """HAMi's pods would get no daemon there."""
+    both = node("n0", gpu(T4, mode=Mode.MPS), gpu(T4, index=1))
+
+    assert [d["id"] for d in shown(ledger(both))] == ["GPU-n0-1"]

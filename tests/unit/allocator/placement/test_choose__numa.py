@@ -9,7 +9,7 @@ from allocator.model.gpu import Gpu, Node
 from allocator.model.request import ContainerRequest, Mode, PodRequest
 from allocator.placement.choose import FitVerdict, choose
 from tests.builders.choices import gpus
-from tests.builders.model import ask, gpu, init, node, pod, snapshot, soft_grant
+from tests.builders.model import ask, gpu, init, node, pod, sidecar, snapshot, soft_grant
 
 
 def machine(*numas: int | None, name: str = "n0", mode: Mode = Mode.HAMI_CORE) -> Node:
@@ -92,3 +92,29 @@ def test_what_is_short_is_said_of_the_numa_node() -> None:
 
     assert found.verdict is FitVerdict.NEVER
     assert "asks for 3 GPUs on one NUMA node; only 2 have room" in str(found.findings[0])
+
+
+@pytest.mark.parametrize("counts", [(2, 3), (3, 2)])
+@pytest.mark.parametrize("numas", [(0, 0, 0, 1, 1), (0, 0, 1, 1, 1)])
+def test_the_container_that_is_placed_first_leaves_room_for_the_other(
+    numas: tuple[int, ...], counts: tuple[int, int]
+) -> None:
+    """Its GPUs are alike on both NUMA nodes, but only one of the two choices works out."""
+    first, second = (ask(cores=100, count=n, name=f"c{n}") for n in counts)
+
+    found = choose(snapshot(machine(*numas)), bound(first, second))
+
+    assert found.assignment is not None
+    assert [len({numas[int(u[-1])] for u in gpus(found, f"c{n}")}) for n in counts] == [1, 1]
+
+
+@pytest.mark.parametrize("numas", [(0, 0, 0, 1, 1), (0, 0, 1, 1, 1)])
+def test_a_sidecar_leaves_room_for_the_app_on_more_gpus(numas: tuple[int, ...]) -> None:
+    """It is placed first, and the GPUs of either NUMA node are alike."""
+    first = sidecar(ask(cores=100, count=2, name="first"))
+
+    found = choose(snapshot(machine(*numas)), bound(first, ask(cores=100, count=3, name="app")))
+
+    assert found.assignment is not None
+    sides = [{numas[int(u[-1])] for u in gpus(found, name)} for name in ("first", "app")]
+    assert [len(side) for side in sides] == [1, 1]

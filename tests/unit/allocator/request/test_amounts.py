@@ -2,7 +2,9 @@
 
 import pytest
 
-from allocator.request.amounts import LARGEST_GROUP, group_size
+from allocator.catalog.vocabularies import CATALOGUE
+from allocator.request.amounts import LARGEST_GROUP, PartialFinding, amount, group_size
+from allocator.request.resource_names import resource_names
 from tests.builders.containers import (
     CORES,
     GPU_COUNT,
@@ -142,3 +144,12 @@ def test_a_size_is_a_number_of_gpus_up_to_a_bound() -> None:
     """As it is written in the annotation."""
     assert group_size("64") == 64
     assert group_size(str(LARGEST_GROUP)) == LARGEST_GROUP
+
+
+@pytest.mark.parametrize("text", ["512Ki", "1Ki", "1023Ki", "0.5Mi", "0Gi"])
+def test_bytes_below_one_mib_are_no_memory(text: str) -> None:
+    """They would become 0, which is all memory."""
+    memory = resource_names(CATALOGUE).by_name["metax-tech.com/vmemory"]
+
+    assert isinstance(amount(memory, text), PartialFinding)
+    assert amount(memory, "1Mi") == 1

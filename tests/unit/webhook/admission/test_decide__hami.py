@@ -13,7 +13,7 @@ from tests.builders.pods import Json, admitted, container, decided, pod, receive
 from tests.unit.test_docs import DOCS
 from webhook.admission.context import AdmissionContext
 from webhook.admission.decide import confirm
-from webhook.admission.outcome import Refused, Rewritten, Untouched
+from webhook.admission.outcome import GpusHidden, Refused, Rewritten, Untouched
 
 GPU, MEM, PERCENT = "nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpumem-percentage"
 CORES, PRIORITY = "nvidia.com/gpucores", "nvidia.com/priority"
@@ -249,3 +249,115 @@ def test_a_pod_on_one_numa_node_is_not_refused_for_a_fleet_that_has_it() -> None
         around(snapshot=snapshot(there)),
     )
     assert isinstance(found, Rewritten)
+
+
+@pytest.mark.parametrize("limits", [{GPU: 0, PRIORITY: 1}, {GPU: 0}, {GPU: 0, MEM: 0, CORES: 0}])
+def test_a_pod_that_asks_for_no_gpu_gets_none(limits: Json) -> None:
+    """A priority beside it asks for nothing."""
+    assert isinstance(decided(pod(container(limits=limits)), around()), GpusHidden)
+
+
+@pytest.mark.parametrize(("slots", "right"), [(2, True), (1, False), (3, False)])
+def test_the_slot_goes_with_the_default_number(slots: int, *, right: bool) -> None:
+    """A second pass finds the slots of the first; any other number is a second request."""
+    view = around("hami: {defaultGPUNum: 2}")
+    found = decided(pod(container(limits={MEM: 3000, SLOT: slots})), view)
+
+    assert isinstance(found, Rewritten if right else Refused)
+
+
+@pytest.mark.parametrize("name", [GPU, PERCENT, CORES])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", " ", "-1", "+-1", "1.5", "500m", "1e400", "1e-400", "0x1", "one", "nan", "inf", "٣",
+        "1\n", "1\x00", "\u202e1", "1,2", "9" * 400, "1Ki", "1Ei", "true", "{}",
+    ],
+)  # fmt: skip
+def test_hostile_amounts_are_refused(name: str, text: str) -> None:
+    """Nobody gets a GPU that is not limited, by an amount that cannot be read."""
+    found = decided(pod(container(limits={GPU: "1", name: text})), around())
+
+    assert isinstance(found, Refused), found
+    first = str(found.findings.first)
+    assert name in first or found.findings.first.field.count(name)
+    assert len(first) < 800
+    assert not {"\n", "\x00", "\u202e"} & set(first)
+
+
+@pytest.mark.parametrize("key", ["hami.io/node-scheduler-policy", "hami.io/gpu-scheduler-policy"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pack", "BINPACK", "binpack;spread", "[spread]", "spread\n", "\x00", "\u202espread",
+        "x" * 10_000, "mutex", "binpack,mutx", "bin pack", "null",
+    ],
+)  # fmt: skip
+def test_hostile_policies_are_refused(key: str, text: str) -> None:
+    """A policy that nobody knows would be ignored without a word."""
+    found = decided(pod(container(limits={GPU: 1}), annotations={key: text}), around())
+
+    if key.startswith("hami.io/gpu") and text.strip() == "spread":  # its list is trimmed, as HAMi's
+        assert isinstance(found, Rewritten)
+        return
+    assert isinstance(found, Refused), found
+    assert key in str(found.findings.first)
+    assert not {"\n", "\x00", "\u202e"} & set(str(found.findings.first))
+    assert len(str(found.findings.first)) < 800
+
+
+FILTERS = ("use-gputype", "nouse-gputype", "use-gpuuuid", "nouse-gpuuuid")
+
+
+@pytest.mark.parametrize("filter_", FILTERS)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x" * 10_000, "\x00", "\u202eA100", "A100\nT4", ".*", "[", "A100;T4", "../..", "{}", "null",
+        ",".join(["A100"] * 300),
+    ],
+)  # fmt: skip
+def test_hostile_filters_select_by_what_they_say(filter_: str, text: str) -> None:
+    """What names no GPU excludes none and selects none, and none of it is written on."""
+    written = pod(container(limits={GPU: 1, MEM: 100}), annotations={f"nvidia.com/{filter_}": text})
+    found = decided(written, around("fleet: closed"))
+
+    refused = filter_ == "use-gputype" or text.count(",") > 256  # a UUID may come with a new node
+    assert isinstance(found, Refused if refused else Rewritten), found
+    if isinstance(found, Refused):
+        first = str(found.findings.first)
+        assert not {"\n", "\x00", "\u202e"} & set(first)
+        assert len(first) < 1000
+
+
+def test_filters_choose_among_the_gpus() -> None:
+    """Each of the four, by parts of names and by UUIDs."""
+    limits = {GPU: 1, MEM: 100}
+    by = {
+        f"nvidia.com/{name}": text
+        for name, text in zip(FILTERS, ("A100,T4", "H100", "GPU-a, GPU-b", "GPU-c"), strict=True)
+    }
+    found = decided(pod(container(limits=limits), annotations=by), around(snapshot=snapshot()))
+
+    assert isinstance(found, Rewritten), found
+    filters = found.request.filters
+    assert (filters.models, filters.not_models) == (("A100", "T4"), ("H100",))
+    assert (filters.uuids, filters.not_uuids) == (("GPU-a", "GPU-b"), ("GPU-c",))
+
+
+@pytest.mark.parametrize(
+    ("key", "right"),
+    [
+        ("nvidia.com/vgpu-modes", "nvidia.com/vgpu-mode"),
+        ("nvidia.com/gpu-numa-bind", "nvidia.com/numa-bind"),
+        ("nvidia.com/use-gputypes", "nvidia.com/use-gputype"),
+        ("nvidia.com/vgpu-mode", None),
+    ],
+)
+def test_misspelt_keys_are_pointed_out(key: str, right: str | None) -> None:
+    """A limit that is misspelt would not be applied, and nobody would be told."""
+    found = outcome_of({GPU: 1, MEM: 100}, **{key: "hami-core"})
+
+    assert isinstance(found, Rewritten)
+    told = [text for text in found.warnings if "is not read" in text]
+    assert told == ([] if right is None else [f"pod: annotation {key} is not read; use {right}"])

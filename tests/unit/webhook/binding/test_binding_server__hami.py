@@ -16,10 +16,12 @@ from allocator.catalog.hami_keys import (
     TO_ALLOCATE_KEY,
 )
 from allocator.config.settings import DEFAULTS, NodeAgent, Settings
+from kube.errors import UnreachableError
 from tests.builders.bindings import answered, applied, binding, review, stored
 from tests.builders.gpunodes import Json, gpu_node
 from tests.builders.model import T4, nodes_of, snapshot
 from tests.builders.pods import MEMORY, NUMBER, admitted, container, pod, received
+from tests.fakes.api_objects import parsed
 from tests.fakes.kube_clock import FakeClock
 from tests.fakes.objects_client import ObjectsClient
 from webhook.admission.context import AdmissionContext
@@ -290,3 +292,34 @@ def test_forged_keys_on_the_binding_are_removed() -> None:
 
     assert "hami.io/vgpu-mig-allocations" not in annotations
     assert annotations[ALLOCATED_KEY] == ";GPU-n0-0,NVIDIA,3000,0:;;"
+
+
+def test_an_api_server_that_is_away_keeps_no_answer_back() -> None:
+    """The refusal is told; the lock that could not be released is the leader's to release."""
+    big = pod(container("main", limits={NUMBER: 1, MEMORY: 15000}))
+    cluster = Cluster(HAMI, big)
+    cluster.add_pod("q", big, uid="uid-q")
+    cluster.bound()
+    cluster.lock(None)
+
+    def fail_to_release(path: str) -> None:
+        if path == f"{NODES}/n0" and cluster.locked:
+            raise UnreachableError("down", sent=False)
+
+    cluster.client.before_write = fail_to_release
+    answer = cluster.bind(binding(name="q"))
+
+    assert (answer["allowed"], answer["status"]["code"]) == (False, 409)
+    assert cluster.locked.endswith(",team-a,q")
+
+
+def test_a_node_that_is_gone_is_no_node_to_lock() -> None:
+    """Its GPUNode may be there a moment longer; the scheduler is told at once."""
+    cluster = Cluster(HAMI)
+    del cluster.client.objects.kept[parsed(f"{NODES}/n0")]
+
+    answer = cluster.bind()
+
+    assert (answer["allowed"], answer["status"]["code"]) == (False, 403)
+    assert 'node "n0" does not exist' in answer["status"]["message"]
+    assert cluster.client.read(f"{GPU_NODES}/n0")["spec"]["entries"] == []
