@@ -128,6 +128,8 @@ def test_a_gpu_with_processes_or_other_entries_does_not_enter(desk: Desk) -> Non
 
     async def story() -> None:
         await desk.settle(grant(mode=Mode.HAMI_CORE))
+        assert desk.compute() is ComputeMode.DEFAULT
+        await desk.settle(grant(), grant(mode=Mode.HAMI_CORE))
         assert "another mode" in desk.mps.unready()[GPU]
         desk.driver.change(
             lambda state: with_process(state, Process(pid=7, gpu=GPU, memory=MiB(100)))
@@ -136,6 +138,40 @@ def test_a_gpu_with_processes_or_other_entries_does_not_enter(desk: Desk) -> Non
         assert "pid 7" in desk.mps.unready()[GPU]
         assert desk.compute() is ComputeMode.DEFAULT
         assert not desk.journal.before
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("mode", [Mode.HAMI_CORE, Mode.MEMORY_ONLY, Mode.MIG])
+def test_a_gpu_that_entered_too_early_leaves_for_a_pod_of_another_mode(
+    desk: Desk, mode: Mode
+) -> None:
+    """A bind may meet the change of the configuration; its pod could never use the GPU then."""
+
+    async def story() -> None:
+        await desk.settle()
+        assert desk.compute() is ComputeMode.EXCLUSIVE_PROCESS
+        await desk.settle(grant(mode=mode))
+        assert desk.compute() is ComputeMode.DEFAULT
+        assert not await desk.daemons.is_alive(GPU)
+        with pytest.raises(NotYetError, match="not in mode mps"):
+            await desk.mps.ready_daemon(grant())
+        await desk.settle(grant())
+        await desk.mps.ready_daemon(grant())
+
+    asyncio.run(story())
+
+
+def test_a_pod_of_another_mode_ends_no_pod_of_this_one(desk: Desk) -> None:
+    """Whoever was promised the daemon keeps it, and the GPU takes nobody new."""
+
+    async def story() -> None:
+        await desk.settle(grant())
+        desk.connect(18)
+        await desk.settle(grant(), grant(mode=Mode.HAMI_CORE))
+        assert desk.compute() is ComputeMode.EXCLUSIVE_PROCESS
+        assert set(desk.daemon().server.clients) == {18}  # type: ignore[union-attr]
+        assert "another mode" in desk.mps.unready()[GPU]
 
     asyncio.run(story())
 
