@@ -97,6 +97,19 @@ def test_nothing_later_changes_what_was_known(moment: str) -> None:
     assert text(known(moment, mixed)) == text(known(moment)) == text(known(moment, earlier))
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_no_record_is_hidden_by_another_with_its_id(*, first: bool) -> None:
+    """Whoever may read records knows ids, and an agent may send what it likes of its node."""
+    forged = [
+        record("started", each["at"], component="agent", node="gpu-a01", container="main")
+        | {"id": each["id"], "pod": "other", "pod_uid": "uid-other"}
+        for each in WHOLE
+    ]
+    mixed = (*forged, *WHOLE) if first else (*WHOLE, *forged)
+    for moment in MOMENTS.values():
+        assert text(known(moment, mixed)) == text(known(moment))
+
+
 def test_of_two_pods_of_a_name_the_later_is_meant() -> None:
     """As kubectl would have found at that time; the earlier one is not mixed into it."""
     again = [
