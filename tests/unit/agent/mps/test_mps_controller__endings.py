@@ -45,6 +45,7 @@ def test_an_agent_that_was_killed_leaves_the_mode_to_the_next(desk: MpsDesk) -> 
     async def story() -> None:
         await desk.settle(grant())
         desk.restart()
+        assert not desk.mps.is_idle  # before it has looked, too: nothing is uninstalled then
         await desk.settle(configured=())
         assert desk.compute() is ComputeMode.DEFAULT
         assert not await desk.daemons.is_alive(GPU)
@@ -263,6 +264,7 @@ def test_a_mode_that_is_not_on_disk_is_not_changed(desk: MpsDesk) -> None:
         desk.restart(sync=full)
         await desk.settle(grant())
         assert desk.compute() is ComputeMode.DEFAULT
+        assert not desk.journal.before
         assert "no space left" in desk.mps.unready()[GPU]
 
     asyncio.run(story())
@@ -331,6 +333,7 @@ def test_whoever_leaves_a_second_time_has_its_own_time(desk: MpsDesk) -> None:
         for _ in range(2):
             await desk.settle(grant())
             desk.daemons.change(GPU, partial(simulated_daemon.connect, pid=18))
+            desk.clock.now += LINGER_LIMIT
             await desk.settle(configured=())
             assert await desk.daemons.is_alive(GPU)
             desk.clock.now += LINGER_LIMIT - 1

@@ -249,3 +249,19 @@ def test_a_pod_on_one_numa_node_is_not_refused_for_a_fleet_that_has_it() -> None
         around(snapshot=snapshot(there)),
     )
     assert isinstance(found, Rewritten)
+
+
+@pytest.mark.parametrize(
+    ("accepted", "named"),
+    [
+        ("mps", Mode.MPS),
+        ("mps,hami-core", Mode.HAMI_CORE),
+        ("mig,mps", Mode.MIG),
+        ("mps,mig,hami-core", None),
+    ],
+)
+def test_mps_is_chosen_for_no_pod_that_accepts_another_mode(
+    accepted: str, named: Mode | None
+) -> None:
+    """What is left without it is binding: a pod that does not accept mig never gets it."""
+    assert request_of({GPU: 1, MEM: 3000}, **{MODES: accepted}).named_mode is named

@@ -29,12 +29,11 @@ from webhook.admission.outcome import Outcome, Refused, Rewritten
 CONTEXT = AdmissionContext(settings=Settings(), snapshot=Snapshot(version="1"), host_paths=True)
 MPS = {MODE: "mps"}
 SHARE: dict[str, object] = {NUMBER: 1, MEMORY: 3000, CORES: 30}
-MODES = "volcano.sh/vgpu-modes"
 FORGED = "metadata.annotations['vgpu-admission.io/{}']"
 
 
-def asking(annotations: dict[str, str] = MPS, **more: object) -> Json:
-    return pod(container(limits=SHARE, **more), annotations=annotations)
+def asking(annotations: dict[str, str] = MPS, **more: list[Json]) -> Json:
+    return pod(container(limits=SHARE) | more, annotations=annotations)
 
 
 def reason(outcome: Outcome) -> Reason | None:
@@ -59,6 +58,15 @@ def test_memory_that_is_not_known_yet_is_read_at_the_bind() -> None:
     )
 
     assert found["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == FORGED.format("c0.mps-memory")
+
+
+def test_without_cores_there_is_no_cap() -> None:
+    """0 percent would let no process run."""
+    found = variables(
+        admitted(received(pod(container(limits={NUMBER: 1, CORES: 0}), annotations=MPS)), CONTEXT)
+    )
+
+    assert found["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "100"
 
 
 def test_what_we_wrote_passes_again() -> None:
@@ -220,6 +228,5 @@ def test_no_pod_becomes_mps_by_itself(prefer: Prefer, nodes: tuple[Node, ...]) -
     """Whatever is preferred and whatever there is, a person has to name the mode."""
     settings = Settings(prefer=prefer, fleet=FleetScope.CLOSED)
     context = AdmissionContext(settings=settings, snapshot=snapshot(*nodes), host_paths=True)
-    for annotations in ({}, {MODES: "mps,hami-core"}, {MODES: "mps,mig,hami-core"}):
-        outcome = decide(typed(received(asking(annotations))), context)
-        assert not isinstance(outcome, Rewritten) or outcome.choice.mode is not Mode.MPS
+    outcome = decide(typed(received(asking({}))), context)
+    assert not isinstance(outcome, Rewritten) or outcome.choice.mode is not Mode.MPS
