@@ -66,7 +66,8 @@ class MpsController:
         """Set the GPUs that the node's owner wants in the mode, and the grants on each GPU.
 
         A GPU with an entry of the mode stays in it until the entry has ended, whatever is
-        configured. GPUs that an earlier agent left, by its journal or folders, are looked at too.
+        configured. One with entries of other modes only is not in it, and leaves it. GPUs that an
+        earlier agent left, by its journal or folders, are looked at too.
         """
         wanted = {
             gpu: [grant for grant in on_gpu if grant.mode is Mode.MPS]
@@ -78,7 +79,9 @@ class MpsController:
         for gpu in gpus | self._gpus.keys() | set(self._services.journal.before) | left:
             ours = wanted.get(gpu, [])
             others = any(grant.mode is not Mode.MPS for grant in grants.get(gpu, ()))
-            desired = MpsDesired(mps=gpu in gpus, limits=server_limits(ours), others=others)
+            # A pod of another mode may have been bound before the GPU was told to be in this one.
+            mps = bool(ours) or (gpu in gpus and not others)
+            desired = MpsDesired(mps=mps, limits=server_limits(ours), others=others)
             watched = self._watch(gpu)
             if watched.gpu.set_desired(desired):
                 watched.wake.set()

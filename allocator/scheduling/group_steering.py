@@ -8,6 +8,7 @@ from typing import Final, Protocol
 
 from allocator.extender.pod import BINDING_PRIORITY, SchedulingPod
 from allocator.extender.reasons import FailureReason
+from allocator.families.registry import modes_of
 from allocator.groups.domains import Fabric, GroupDomain, GroupNeed, GroupWaits, Idle, Reservation
 from allocator.groups.members import Group, GroupPod, group_of, groups_of
 from allocator.groups.tree import Tree
@@ -292,7 +293,7 @@ def _gpus_claimed(pod: SchedulingPod) -> int:
 
 def _suits(gpu: Gpu, request: PodRequest) -> bool:
     """Say whether an idle *gpu* suits each container; an instance of MIG is no whole GPU."""
-    if gpu.mode is Mode.MIG or exclusion(gpu, request, (gpu.mode,)) is not None:
+    if gpu.mode is Mode.MIG or exclusion(gpu, request, modes_of(request)) is not None:
         return False
     free = headroom(gpu)
     return all(takes(container, free) for container in request.containers)

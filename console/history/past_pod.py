@@ -78,13 +78,19 @@ _Pair = tuple[RecordAnswer, AnyRecord]
 
 
 def _known(answers: Iterable[RecordAnswer], at: datetime) -> Iterator[_Pair]:
-    """Yield each record that this version knows once, of those until *at*."""
-    seen = set[str]()
+    """Yield each record that this version knows once, of those until *at*.
+
+    An id is its sender's: a record of another one that has the same hides nothing.
+    """
+    seen = dict[str, list[AnyRecord]]()
     for answer in answers:
         record = known_record(answer.record)
         time = None if record is None else parsed_time(record.at)
-        if record is not None and time is not None and time <= at and record.id not in seen:
-            seen.add(record.id)
+        if record is None or time is None or time > at:
+            continue
+        same = seen.setdefault(record.id, [])
+        if record not in same:
+            same.append(record)
             yield answer, record
 
 

@@ -11,12 +11,12 @@ from allocator.groups.members import GroupPod
 from allocator.groups.tree import decode_tree
 from allocator.model.allocation import Entry
 from allocator.model.gpu import Node
-from allocator.model.request import PodRequest
+from allocator.model.request import Mode, PodRequest
 from allocator.model.usage import with_grants
 from allocator.scheduling.group_steering import GroupSteering
 from allocator.supernode.group_pods import GroupPods
 from tests.builders.gpunodes import NOON, entry
-from tests.builders.model import ask, nodes_of, pod, soft_grant
+from tests.builders.model import A100_40, ask, nodes_of, pod, soft_grant
 from tests.builders.supernodes import Boxes, node_group
 
 TWO_BOXES: Boxes = {
@@ -41,6 +41,9 @@ class SupernodeCluster:
     entries: dict[str, tuple[str, Entry]] = field(default_factory=dict)
     nominations: dict[str, tuple[SchedulingPod, ...]] = field(default_factory=dict)
     unavailable: set[str] = field(default_factory=set)
+    sick: set[str] = field(default_factory=set)  # nodes none of whose GPUs is healthy
+    modes: dict[str, Mode] = field(default_factory=dict)  # of the GPUs of nodes, where not usual
+    products: dict[str, str] = field(default_factory=dict)
     why_unknown: str = ""
     extra: Sequence[str] = ()  # nodes in no supernode
 
@@ -88,7 +91,11 @@ class SupernodeCluster:
             for part in one.containers
             for grant in part.grants
         ]
-        return with_grants(nodes_of(8, name=name), grants)
+        mode = self.modes.get(name, Mode.HAMI_CORE)
+        made = nodes_of(8, self.products.get(name, A100_40), name=name, mode=mode)
+        healthy = name not in self.sick
+        gpus = tuple(replace(gpu, healthy=healthy) for gpu in made.gpus)
+        return with_grants(replace(made, gpus=gpus), grants)
 
     def steering(self) -> GroupSteering:
         known = frozenset(self.names) - self.unavailable

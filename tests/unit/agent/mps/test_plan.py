@@ -77,14 +77,28 @@ def test_another_promise_is_told_to_the_running_server_too() -> None:
     assert step(SERVING, more, TOLD) == SetLimits(more.limits, (17,))
 
 
+def test_a_server_that_nobody_has_told_is_told() -> None:
+    """The daemon's default may be right where a server that it started before it is not."""
+    old = replace(TOLD, server_limits={SERVER.pid: NOBODY})
+    assert step(SERVING, WANTED, old) == SetLimits(LIMITS, (17,))
+    assert step(SERVING, WANTED, replace(TOLD, server_limits={})) == SetLimits(LIMITS, (17,))
+
+
+def test_a_server_that_is_starting_takes_nobody() -> None:
+    """A start goes on only once the server works."""
+    starting = replace(SERVER, state=ServerState.INITIALIZING)
+    assert isinstance(step(replace(SERVING, servers=(starting,)), WANTED, TOLD), Waiting)
+
+
 def test_a_gpu_in_use_is_not_taken() -> None:
     """Neither processes nor entries of another mode are cut off."""
     busy = replace(FREE, strangers=(5, 6))
     assert "pid 5, 6" in str(step(busy, WANTED, MpsMemory()))
     others = replace(WANTED, others=True)
     assert isinstance(step(FREE, others, MpsMemory()), Waiting)
-    prohibited = replace(FREE, compute=ComputeMode.PROHIBITED)
-    assert "PROHIBITED" in str(step(prohibited, WANTED, MpsMemory()))
+    prohibited = step(replace(FREE, compute=ComputeMode.PROHIBITED), WANTED, MpsMemory())
+    assert isinstance(prohibited, Waiting)
+    assert "PROHIBITED" in prohibited.why
 
 
 def test_a_compute_mode_that_somebody_reset_is_set_again() -> None:

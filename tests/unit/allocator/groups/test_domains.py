@@ -66,6 +66,7 @@ def domain(name: str) -> "Reservation":
         ({"n1": 8, "n2": 5, "n3": 6}, pods(1, gpus=4), "n2"),
         (free("n1", "n6", "n7"), pods(1, placed={"n5": 1}), "df3"),
         (free("n7", "n8"), pods(1, placed={"n5": 1}), "sb2"),
+        (free("n3", "n6"), pods(1, placed={"n1": 1, "n2": 1, "n5": 1}), "sb1"),
         ({"n1": 4, "n2": 8}, pods(2, placed={"n1": 1}, gpus=4), "df1"),
         ({"n1": 4, "n2": 8}, pods(1, placed={"n1": 1}, gpus=4), "n1"),
     ],
@@ -127,6 +128,18 @@ def test_a_pod_of_a_group_leaves_room_for_other_groups_and_for_its_own() -> None
     )
     assert isinstance(made, GroupDomain)
     assert made.nodes == {"n2"}
+
+
+def test_a_bind_to_a_node_that_others_need_is_refused() -> None:
+    """A scheduler that asks nobody may have chosen it, though another node of the domain does."""
+    idle = {"n1": 8, "n2": 4}
+    site = fabric(idle, Reservation(domain("df1").domain, 8, 1))
+    need = pods(1, gpus=4, placed={"n2": 1, "n1": 1})
+    assert site.takes("n1", need, lambda name: idle.get(name, 0)) is None
+    assert isinstance(site.takes("n2", need, lambda name: idle.get(name, 0)), GroupDomain)
+    full = fabric({"n1": 8, "n2": 0})
+    one = pods(1, placed={"n1": 1})
+    assert full.takes("n2", one, lambda name: {"n1": 8}.get(name, 0)) is None
 
 
 def test_a_pod_of_no_group_takes_only_what_is_not_reserved() -> None:

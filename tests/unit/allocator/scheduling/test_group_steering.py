@@ -1,13 +1,16 @@
 """Groups among all pods: their own stay together, and others leave them the room they need."""
 
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
 
 from allocator.extender.pod import BINDING_PRIORITY, SchedulingPod
 from allocator.ledger.assign import PodClaim
+from allocator.model.request import Mode
 from allocator.scheduling.group_steering import MAKING
 from tests.builders.groups import PATIENCE, SupernodeCluster, whole
+from tests.builders.model import T4
 
 FOUR = ("a-master-0", "a-worker-0", "a-worker-1", "a-worker-2")
 
@@ -17,6 +20,18 @@ def site(*, size: int = 32) -> SupernodeCluster:
     made = SupernodeCluster(extra=("alone",))
     made.make("a", *FOUR, size=size)
     return made
+
+
+def coming(uid: str, node: str, *, gpus: int = 8) -> SchedulingPod:
+    """Return a pod that is being bound."""
+    return SchedulingPod(
+        uid=uid,
+        namespace="team-a",
+        name=uid,
+        priority=BINDING_PRIORITY,
+        nominated=node,
+        claim=PodClaim(uid=uid, request=whole(gpus)),
+    )
 
 
 def test_all_pods_of_a_group_may_go_to_one_domain_only() -> None:
@@ -38,16 +53,7 @@ def test_the_first_pod_decides_for_the_others() -> None:
 def test_a_pod_being_bound_counts_as_placed() -> None:
     """The next one is asked about before any watch shows the entry of the first."""
     cluster = site()
-    claim = PodClaim(uid=FOUR[0], request=whole())
-    coming = SchedulingPod(
-        uid=FOUR[0],
-        namespace="team-a",
-        name=FOUR[0],
-        priority=BINDING_PRIORITY,
-        nominated="n7",
-        claim=claim,
-    )
-    cluster.nominations = {"n7": (coming,)}
+    cluster.nominations = {"n7": (coming(FOUR[0], "n7"),)}
     assert cluster.open_nodes(FOUR[1]) == ["n5", "n6", "n8"]
 
 
@@ -201,3 +207,71 @@ def test_who_opens_a_group_first_is_the_same_for_all() -> None:
     ]
     assert stays == ["a-master-0"]
     assert cluster.refusal("b-0", "n2") == "outside the domain of the pod's group"
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda cluster: cluster.sick.add("n1"),
+        lambda cluster: cluster.modes.update(n1=Mode.MIG),
+        lambda cluster: cluster.modes.update(n1=Mode.MPS),
+        lambda cluster: cluster.products.update(n1=T4),
+    ],
+    ids=["sick", "mig", "mps", "too-small"],
+)
+def test_gpus_that_a_pod_cannot_have_are_no_room_for_its_group(
+    spoil: Callable[[SupernodeCluster], None],
+) -> None:
+    """Half of the group would be bound, and the other half never could."""
+    cluster = SupernodeCluster()
+    cluster.make("b", "b-0", "b-1", size=16)
+    spoil(cluster)
+    assert "n1" not in cluster.open_nodes("b-0")
+    assert cluster.refusal("b-0", "n1") != ""
+
+
+def test_sick_gpus_are_not_what_is_reserved() -> None:
+    """What a group still needs is kept where it can be had."""
+    cluster = SupernodeCluster()
+    cluster.make("b", "b-0", "b-1", size=16)
+    cluster.place("b-0", "n1")
+    cluster.sick = {"n2", "n4"}
+    assert cluster.closed_nodes("stranger", gpus=1) == ["n3"]
+
+
+def test_a_pod_that_is_bound_and_has_its_entry_counts_once() -> None:
+    """Else its node looks full, and its group goes elsewhere."""
+    cluster = SupernodeCluster()
+    cluster.make("b", "b-0", "b-1", size=8)
+    cluster.place("b-0", "n1", gpus=4)
+    cluster.nominations = {"n1": (coming("b-0", "n1", gpus=4),)}
+    assert cluster.open_nodes("b-1", gpus=4) == ["n1"]
+
+
+def test_a_pod_that_is_being_bound_takes_no_room_from_itself() -> None:
+    """Its bind is judged while it is assumed on the node."""
+    cluster = SupernodeCluster()
+    cluster.make("b", "b-0", size=8)
+    cluster.nominations = {"n1": (coming("b-0", "n1"),)}
+    assert cluster.refusal("b-0", "n1") == ""
+
+
+def test_groups_of_one_job_leave_each_other_their_room() -> None:
+    """They have an owner in common, and no domain."""
+    cluster = SupernodeCluster()
+    cluster.make("a", "a-0", "a-1", "a-2", "a-3", size=16)
+    cluster.place("a-0", "n1")
+    assert cluster.open_nodes("a-1") == ["n2"]
+    assert "n2" not in cluster.open_nodes("a-2")
+    assert cluster.refusal("a-2", "n2") != ""
+
+
+def test_a_group_that_has_begun_and_lost_its_room_keeps_what_is_left() -> None:
+    """Otherwise small pods take each GPU that becomes free, and the group never runs."""
+    cluster = SupernodeCluster()
+    cluster.make("b", "b-0", "b-1", "b-2", size=24)
+    cluster.place("b-0", "n1")
+    for name in ("n3", "n4"):
+        cluster.place(f"other-{name}", name)
+    assert cluster.closed_nodes("stranger", gpus=1) == ["n2"]
+    assert cluster.open_nodes("b-1") == []

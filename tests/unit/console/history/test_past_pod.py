@@ -97,6 +97,43 @@ def test_nothing_later_changes_what_was_known(moment: str) -> None:
     assert text(known(moment, mixed)) == text(known(moment)) == text(known(moment, earlier))
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_no_record_is_hidden_by_another_with_its_id(*, first: bool) -> None:
+    """Whoever may read records knows ids, and an agent may send what it likes of its node."""
+    forged = [
+        record("started", each["at"], component="agent", node="gpu-a01", container="main")
+        | {"id": each["id"], "pod": "other", "pod_uid": "uid-other"}
+        for each in WHOLE
+    ]
+    mixed = (*forged, *WHOLE) if first else (*WHOLE, *forged)
+    for moment in MOMENTS.values():
+        assert text(known(moment, mixed)) == text(known(moment))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"digest": "another000"},
+        {"at": "2026-11-21T08:52:10.900Z"},
+        {"outcome": "refused", "reason": "GpuMemoryShort"},
+    ],
+    ids=["another-request", "a-later-replica", "refused"],
+)
+def test_a_pod_is_told_with_the_request_of_its_own(changes: Mapping[str, str]) -> None:
+    """Other pods of its namespace were reviewed at about the same time."""
+    other = DECIDED | {
+        "id": "other",
+        "at": "2026-11-21T08:52:10.150Z",
+        "asked": encode_request(RecordedRequest(request=pod(ask(77)))),
+        "rule": "another rule",
+    }
+    found = known(MOMENTS["running"], (*WHOLE, other | dict(changes)))
+
+    assert found is not None
+    assert "other" not in {record.id for record in found.records}
+    assert text(found) == text(known(MOMENTS["running"]))
+
+
 def test_of_two_pods_of_a_name_the_later_is_meant() -> None:
     """As kubectl would have found at that time; the earlier one is not mixed into it."""
     again = [

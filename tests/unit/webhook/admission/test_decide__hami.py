@@ -361,3 +361,19 @@ def test_misspelt_keys_are_pointed_out(key: str, right: str | None) -> None:
     assert isinstance(found, Rewritten)
     told = [text for text in found.warnings if "is not read" in text]
     assert told == ([] if right is None else [f"pod: annotation {key} is not read; use {right}"])
+
+
+@pytest.mark.parametrize(
+    ("accepted", "named"),
+    [
+        ("mps", Mode.MPS),
+        ("mps,hami-core", Mode.HAMI_CORE),
+        ("mig,mps", Mode.MIG),
+        ("mps,mig,hami-core", None),
+    ],
+)
+def test_mps_is_chosen_for_no_pod_that_accepts_another_mode(
+    accepted: str, named: Mode | None
+) -> None:
+    """What is left without it is binding: a pod that does not accept mig never gets it."""
+    assert request_of({GPU: 1, MEM: 3000}, **{MODES: accepted}).named_mode is named

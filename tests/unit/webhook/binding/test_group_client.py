@@ -19,9 +19,9 @@ from allocator.supernode.group_pods import GroupPods
 from kube.client import CallOptions
 from kube.clock import Clock
 from tests.builders.bindings import answered, binding, review, stored
-from tests.builders.gpunodes import NOON, Json, gpu_node
+from tests.builders.gpunodes import NOON, Json, entry, gpu_node
 from tests.builders.groups import SupernodeCluster
-from tests.builders.model import nodes_of, snapshot
+from tests.builders.model import nodes_of, snapshot, soft_grant
 from tests.builders.pods import CORES, NUMBER, admitted, container, pod, received
 from tests.fakes.api_client import FakeApiClient
 from tests.fakes.ledger_server import patched_or_refused
@@ -224,3 +224,27 @@ def test_a_pod_that_no_watch_told_of_is_judged_by_itself(size: str | None) -> No
         assert "is not a number of GPUs" in str(answer["status"])
     else:
         assert answer["allowed"] == (size is None)
+
+
+@pytest.mark.parametrize("scheduler", ["volcano", "default-scheduler"])
+def test_only_a_scheduler_that_chooses_tiers_may_take_a_wider_one(scheduler: str) -> None:
+    """A dragonfly has the room; another scheduler would spread a group for nothing."""
+    calls = server()
+    owner = {"kind": "Job", "name": "new", "uid": "owner-1", "controller": True}
+    annotations = {**ASKING["metadata"].get("annotations", {}), GROUP_SIZE_KEY: "16"}
+    asking = {**ASKING, "spec": {**ASKING["spec"], "schedulerName": scheduler}}
+    metadata = {"annotations": annotations, "ownerReferences": [owner]}
+    calls.pods["new-0"] = stored(asking, name="new-0", uid="new-0", **metadata)
+    # One node of the other dragonfly is taken, so two pods fit there only across the switchbox.
+    taken = entry("other", *(soft_grant(40000, 100, gpu=f"GPU-n3-{n}") for n in range(8)))
+    calls.stored["n3"] = gpu_node(nodes_of(8, name="n3"), [taken])
+    binder = replica(calls, boxes=ONE_BOX)
+    assert isinstance(binder.groups, GroupGuard)
+    known = binder.groups.groups
+    assert isinstance(known, Known)
+    known.cluster.entries["other"] = "n3", taken
+    binder.groups = replace(binder.groups, tier_choosers=lambda: ["volcano"])
+
+    answer = asyncio.run(bind(binder, "new-0", "n4"))
+
+    assert answer["allowed"] == (scheduler == "volcano"), answer

@@ -1,0 +1,76 @@
+"""An agent's part of mode mps, on a machine of simulated GPUs that outlives it."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agent.driver.driver import ComputeMode
+from agent.driver.driver_thread import DriverThread
+from agent.driver.simulated_files import SimulatedDriver
+from agent.mps import simulated_daemon
+from agent.mps.gpu_controller import MpsServices
+from agent.mps.journal_files import MpsJournal
+from agent.mps.mps_controller import MpsController, grants_by_gpu
+from agent.mps.simulated_daemon import SimulatedDaemon
+from agent.mps.simulated_files import SimulatedDaemons
+from agent.mps.trouble import MpsTrouble, MpsTroubleKind
+from allocator.model.allocation import Grant
+from allocator.model.request import Mode
+from allocator.model.units import CorePercent, MiB
+from tests.fakes.driver import T4, Faults, RelayedDriver, machine
+from tests.fakes.kube_clock import FakeClock
+
+STATE = machine(T4, T4)
+GPU, OTHER = (gpu.chip.uuid for gpu in STATE.gpus)
+ROOT = "/usr/local/vgpu"
+
+
+def grant(memory: int = 4096, cores: int = 0, *, gpu: str = GPU, mode: Mode = Mode.MPS) -> Grant:
+    return Grant(gpu=gpu, mode=mode, memory=MiB(memory), cores=CorePercent(cores))
+
+
+@dataclass
+class MpsDesk:
+    """An agent's part of mode mps, on a machine that outlives it."""
+
+    folder: Path
+    driver: SimulatedDriver = field(default_factory=lambda: SimulatedDriver(STATE))
+    clock: FakeClock = field(default_factory=FakeClock)
+    told: list[MpsTrouble] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.faults = Faults(self.driver, {})
+        self.worker = DriverThread(RelayedDriver(self.faults))
+        self.daemons = SimulatedDaemons(self.folder)
+        self.restart()
+
+    def restart(self, sync: Callable[[int], object] = os.fsync) -> None:
+        """Start the agent anew: only disk, driver and daemons keep what they had."""
+        self.journal = MpsJournal(self.folder / "mps.json", boot="boot-1", sync=sync)
+        services = MpsServices(
+            worker=self.worker,
+            daemons=self.daemons,
+            journal=self.journal,
+            clock=self.clock.clock(),
+            report=lambda _, trouble: self.told.append(trouble),
+        )
+        self.mps = MpsController(services, host_root=ROOT, patience=0.05)
+
+    async def settle(self, *grants: Grant, configured: tuple[str, ...] = (GPU,)) -> None:
+        self.mps.set_desired(configured, grants_by_gpu(grants))
+        await self.mps.settle()
+
+    def connect(self, pid: int, memory: int | None = None) -> str:
+        return self.daemons.change(
+            GPU, lambda daemon: simulated_daemon.connect(daemon, pid, memory=memory)
+        )
+
+    def kinds(self) -> list[MpsTroubleKind]:
+        return [trouble.kind for trouble in self.told]
+
+    def daemon(self) -> SimulatedDaemon:
+        return self.daemons.daemon(GPU)
+
+    def compute(self) -> ComputeMode:
+        return self.driver.compute_mode(GPU)

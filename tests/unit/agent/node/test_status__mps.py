@@ -1,0 +1,109 @@
+"""The mode of a GPU on a node that is to be in mode mps."""
+
+from dataclasses import replace
+
+import pytest
+
+from agent.driver.driver import Device, MigMode
+from agent.node.status import Hardware, served_gpus
+from allocator.config.device_config import DeviceConfig, NodeConfig
+from allocator.ledger.ledger import Ledger
+from allocator.model.allocation import Grant
+from allocator.model.gpu import Node
+from allocator.model.request import Mode
+from allocator.model.units import CorePercent, MiB
+from allocator.placement.fit import hardware as hardware_mode
+from tests.builders import model as builders
+from tests.builders.gpunodes import ledger
+from tests.builders.model import A100_40, mig_grant
+
+TO_BE_MPS = NodeConfig(name="n", mode=Mode.MPS)
+ON, OFF = MigMode(current=True, pending=True), MigMode(current=False, pending=False)
+TO_BE_SOFT = NodeConfig(name="n", mode=Mode.HAMI_CORE)
+
+
+def device(mig: MigMode | None = None, *, mps: bool = True) -> Device:
+    return replace(builders.device(A100_40, mig=mig), mps=mps)
+
+
+def served(
+    found: Device, node: NodeConfig | None = TO_BE_MPS, *, before: Ledger | None = None
+) -> tuple[Mode, bool, str]:
+    hardware = Hardware(devices=(found,), cuda="12.8")
+    (one,) = served_gpus(hardware, DeviceConfig(), node, before=before)
+    return one.gpu.mode, one.gpu.healthy, one.reason
+
+
+def promised(mode: Mode) -> Ledger:
+    """Return the ledger of a node on whose GPU a pod in *mode* has an entry."""
+    grant = Grant(gpu="GPU-0", mode=mode, memory=MiB(1000), cores=CorePercent(0))
+    if mode is Mode.MIG:
+        grant = mig_grant("1g.5gb", 0)
+    gpu = builders.gpu(mode=hardware_mode(mode), grants=[grant])
+    known = ledger(Node(name="n", gpus=(gpu,), fresh=True))
+    return replace(known, node=replace(known.node, gpus=(gpu,)))
+
+
+@pytest.mark.parametrize(
+    ("found", "node", "mode", "healthy"),
+    [
+        pytest.param(device(), TO_BE_MPS, Mode.MPS, True, id="as-configured"),
+        pytest.param(device(), TO_BE_SOFT, Mode.HAMI_CORE, True, id="as-not-configured"),
+        pytest.param(device(), None, Mode.HAMI_CORE, True, id="unlisted"),
+        pytest.param(device(mps=False), TO_BE_MPS, Mode.HAMI_CORE, False, id="older-than-volta"),
+        pytest.param(device(OFF), TO_BE_MPS, Mode.MPS, True, id="could-be-cut"),
+        pytest.param(device(ON), TO_BE_MPS, Mode.MIG, False, id="is-cut"),
+    ],
+)
+def test_a_gpu_is_in_the_mode_only_where_its_node_says_so(
+    found: Device, node: NodeConfig | None, mode: Mode, *, healthy: bool
+) -> None:
+    """One that cannot be takes no new pods, and says why."""
+    served_mode, is_healthy, reason = served(found, node)
+
+    assert (served_mode, is_healthy) == (mode, healthy)
+    assert bool(reason) is not healthy
+
+
+@pytest.mark.parametrize(
+    ("held", "node", "mode"),
+    [
+        (Mode.HAMI_CORE, TO_BE_MPS, Mode.HAMI_CORE),
+        (Mode.MEMORY_ONLY, TO_BE_MPS, Mode.HAMI_CORE),
+        (Mode.MPS, TO_BE_SOFT, Mode.MPS),
+        (Mode.MPS, None, Mode.MPS),
+    ],
+)
+def test_a_gpu_keeps_its_mode_until_its_last_entry_has_ended(
+    held: Mode, node: NodeConfig | None, mode: Mode
+) -> None:
+    """Nobody new comes meanwhile, and no pod finds itself on a GPU of another mode."""
+    served_mode, is_healthy, reason = served(device(), node, before=promised(held))
+
+    assert (served_mode, is_healthy) == (mode, False)
+    assert f"pods in mode {mode} have yet to end on it" in reason
+
+
+def test_a_gpu_with_instances_promised_takes_nobody_in_the_mode() -> None:
+    """Its MIG mode is off, for example since a reboot, but a pod still waits for its instance."""
+    _, is_healthy, reason = served(device(OFF), before=promised(Mode.MIG))
+
+    assert not is_healthy
+    assert "MIG instances are promised" in reason
+
+
+@pytest.mark.parametrize(
+    ("cuda", "seen", "split", "slots"),
+    [("12.8", 0, 200, 48), ("13.1", 0, 200, 60), ("12.8", 55, 200, 55), ("13.1", 0, 10, 10)],
+)
+def test_no_more_pods_share_a_gpu_than_the_driver_takes(
+    cuda: str, seen: int, split: int, *, slots: int
+) -> None:
+    """The pod beyond that would be bound, and its processes would fail."""
+    hardware = Hardware(devices=(device(),), cuda=cuda, mps_clients=seen)
+    node = replace(TO_BE_MPS, split_count=split)
+    (one,) = served_gpus(hardware, DeviceConfig(), node, before=None)
+
+    assert one.gpu.slots == slots
+    (soft,) = served_gpus(hardware, DeviceConfig(), replace(node, mode=Mode.HAMI_CORE), before=None)
+    assert soft.gpu.slots == split
