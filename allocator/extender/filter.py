@@ -116,9 +116,9 @@ def _failures_by_class(
     doubtful = {first for first in set(emptiest) if not class_filter.takes_at_first_glance(first)}
     if not doubtful:  # of thousands of nodes that take the pod, none is looked at by itself
         return {}
-    asked = compress(names, map(doubtful.__contains__, emptiest))
-    failures = ((name, class_filter.failure_reason(node_class(name))) for name in asked)
-    return {name: verdict for name, verdict in failures if verdict is not None}
+    asked = list(compress(names, map(doubtful.__contains__, emptiest)))
+    verdicts = map(class_filter.failure_reason, map(node_class, asked))
+    return {name: why for name, why in zip(asked, verdicts, strict=True) if why is not None}
 
 
 def _failures_by_numa(

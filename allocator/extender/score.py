@@ -6,6 +6,7 @@ and computes nothing. Without that benchmark they could go, and :func:`score` wo
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import repeat
 from typing import Final, NamedTuple
 
 import msgspec
@@ -133,14 +134,9 @@ def score_json(name: str, score: int) -> bytes:
 
 def favourite(table: ScoreTable, names: Sequence[str]) -> str:
     """Return the one of *names* with the highest score; empty where several share it."""
-    best, favourite_name = 0, ""
-    for name in table.scores.keys() & set(names):
-        score = table.scores[name]
-        if score > best:
-            best, favourite_name = score, name
-        elif score == best:
-            favourite_name = ""
-    return favourite_name
+    scores = list(map(table.scores.get, names, repeat(0)))
+    best = max(scores, default=0)
+    return names[scores.index(best)] if best and scores.count(best) == 1 else ""
 
 
 class ScoreTables:

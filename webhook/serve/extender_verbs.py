@@ -81,6 +81,7 @@ class Extender:
         filter_result = self._filter(pod, names)
         if not filter_result.fitting and filter_result.failures:
             self.note_unschedulable(UnschedulablePod(pod, names, filter_result.failures))
+        current, lasting = _texts(filter_result.failures)
         kept = None
         if nodes is not None:
             kept = NodeList(items=tuple(nodes[name] for name in filter_result.fitting))
@@ -88,8 +89,8 @@ class Extender:
             ExtenderFilterResult(
                 nodes=kept,
                 node_names=filter_result.fitting if nodes is None else None,
-                failed_nodes=_texts(filter_result.failures, lasting=False),
-                failed_and_unresolvable_nodes=_texts(filter_result.failures, lasting=True),
+                failed_nodes=current,
+                failed_and_unresolvable_nodes=lasting,
             )
         )
 
@@ -168,5 +169,10 @@ def _nodes_by_name(nodes: NodeList) -> dict[str, msgspec.Raw]:
         raise BadQuestionError(f"Nodes cannot be read: {str(error)[:256]}") from error
 
 
-def _texts(obstacles: Mapping[str, FailureReason], *, lasting: bool) -> dict[str, str]:
-    return {name: o.text for name, o in obstacles.items() if o.lasting is lasting}
+def _texts(failures: Mapping[str, FailureReason]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the texts of *failures* by node: those that may pass, and those that last."""
+    current: dict[str, str] = {}
+    lasting: dict[str, str] = {}
+    for name, failure in failures.items():
+        (lasting if failure.lasting else current)[name] = failure.text
+    return current, lasting
