@@ -192,6 +192,18 @@ class Vocabulary:
         return tuple(name for name in names if name is not None)
 
     @property
+    def annotations(self) -> tuple[str, ...]:
+        """Return the annotation keys by which a pod of this vocabulary says what it wants."""
+        shares = self.share_keys
+        keys = (
+            *(self.mode_key, self.modes_key, self.numa_key, self.isolate_key),
+            *(self.use_models, self.not_models, self.use_uuids, self.not_uuids),
+            *(() if shares is None else (shares.policy, shares.app_class)),
+            self.topology_key,
+        )
+        return tuple(key for key in keys if key is not None)
+
+    @property
     def unit(self) -> str:
         """Return the unit of the memory resource as messages name it."""
         units = {1: "MiB", 1024: "GiB"}

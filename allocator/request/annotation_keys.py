@@ -3,18 +3,19 @@
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 from allocator.catalog.keys import (
     ADMISSION_KEYS,
     ALLOCATION_KEYS,
     GROUP_POLICY_KEY,
+    GROUP_SIZE_KEY,
     ISOLATE_KEY,
     MODE_KEY,
     USER_KEYS,
 )
-from allocator.catalog.vocabularies import Vocabulary
+from allocator.catalog.vocabularies import OWN, Vocabulary
 from allocator.model.untrusted import escaped
 from allocator.request.pod_annotations import HAMI_GPU_KEY, HAMI_NODE_KEY, mode_keys
 
@@ -22,26 +23,25 @@ MOST_KEYS: Final = 16  # compared, of those on one pod that look like ours
 MOST_WARNINGS: Final = 4
 _LONGEST: Final = 64  # characters of a key worth comparing; the longest of ours has 34
 _CLOSE: Final = 0.85  # difflib's ratio: one or two wrong letters
-_OTHERS: Final = frozenset({HAMI_NODE_KEY, HAMI_GPU_KEY, GROUP_POLICY_KEY})
+_OTHERS: Final = frozenset({HAMI_NODE_KEY, HAMI_GPU_KEY, GROUP_POLICY_KEY, GROUP_SIZE_KEY})
 
 
 @lru_cache(maxsize=8)
 def read_keys(vocabulary: Vocabulary) -> frozenset[str]:
     """Return the annotation keys that people may write on a pod of *vocabulary*."""
-    filters = (
-        vocabulary.use_models,
-        vocabulary.not_models,
-        vocabulary.use_uuids,
-        vocabulary.not_uuids,
-        vocabulary.topology_key,
-        vocabulary.modes_key,
-        vocabulary.numa_key,
-    )
-    keys = vocabulary.share_keys
-    shares = () if keys is None else (keys.policy, keys.app_class)
     own = USER_KEYS - {MODE_KEY, ISOLATE_KEY}
-    every = (*filters, *shares, *mode_keys(vocabulary))
-    return own | _OTHERS | {key for key in every if key is not None}
+    return own | _OTHERS | {*vocabulary.annotations, *mode_keys(vocabulary)}
+
+
+@lru_cache(maxsize=8)
+def request_keys(vocabularies: tuple[Vocabulary, ...]) -> frozenset[str]:
+    """Return the keys outside our prefix that decide which GPU fits a pod of *vocabularies*.
+
+    They are read at CREATE and again at the bind, so nobody may change them in between.
+    """
+    named = chain.from_iterable(vocabulary.annotations for vocabulary in vocabularies)
+    others = (key for key in named if not key.startswith(OWN))
+    return frozenset({HAMI_NODE_KEY, HAMI_GPU_KEY, GROUP_SIZE_KEY, *others})
 
 
 @lru_cache(maxsize=16)

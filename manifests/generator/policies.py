@@ -27,7 +27,7 @@ from allocator.catalog.keys import (
     USER_KEYS,
 )
 from allocator.catalog.vocabularies import CATALOGUE, OWN
-from allocator.request.pod_annotations import HAMI_GPU_KEY, HAMI_NODE_KEY
+from allocator.request.annotation_keys import request_keys
 from manifests.generator.names import (
     AGENT,
     CONTROL_PLANE,
@@ -56,22 +56,7 @@ PLUGINS: Final = (
 )
 
 # What decided at CREATE which GPU fits; read again at bind, so it may not change in between.
-REQUEST_KEYS: Final = frozenset({HAMI_NODE_KEY, HAMI_GPU_KEY}) | frozenset(
-    key
-    for v in CATALOGUE
-    for key in (
-        v.mode_key,
-        v.modes_key,
-        v.numa_key,
-        v.use_models,
-        v.not_models,
-        v.use_uuids,
-        v.not_uuids,
-        v.topology_key,
-        *(() if v.share_keys is None else (v.share_keys.policy, v.share_keys.app_class)),
-    )
-    if key is not None
-)
+REQUEST_KEYS: Final = request_keys(CATALOGUE)
 
 
 def policies() -> tuple[Json, ...]:

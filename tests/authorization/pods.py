@@ -4,7 +4,13 @@ from typing import Final
 
 from allocator.catalog.conditions import MOST_VARIABLES
 from allocator.catalog.hami_keys import ALLOCATED_KEY, PHASE_KEY
-from allocator.catalog.keys import ASSIGNMENT_KEY, DECISION_KEY, ISOLATE_KEY, SERVED_BY_KEY
+from allocator.catalog.keys import (
+    ASSIGNMENT_KEY,
+    DECISION_KEY,
+    GROUP_SIZE_KEY,
+    ISOLATE_KEY,
+    SERVED_BY_KEY,
+)
 from manifests.generator.names import Json
 from tests.authorization.rows import (
     ALLOCATION,
@@ -129,6 +135,7 @@ DECIDED: Final = (
             ("false scheduler", FALSE_SCHEDULER, "waiting", IDS, ALLOCATION),
             ("operator", OPERATOR, "waiting", DECISION_KEY, FROZEN),
             ("operator", OPERATOR, "waiting", IDS, ALLOCATION),
+            ("operator", OPERATOR, "waiting", GROUP_SIZE_KEY, FROZEN),
             ("scheduler", VOLCANO, "waiting", IDS),
             ("scheduler", VOLCANO, "bound", IDS, ALLOCATION),
             ("scheduler", VOLCANO, "upstream", IDS),

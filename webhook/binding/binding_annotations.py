@@ -35,6 +35,7 @@ from allocator.ledger.commit import wire_of
 from allocator.model.allocation import Assignment, Entry, Grant
 from allocator.model.request import Mode
 from allocator.model.units import NO_MEMORY
+from allocator.request.annotation_keys import request_keys
 from webhook.admission.containers import container_refs
 from webhook.admission.rewrite import keys_of
 from webhook.binding.decide import BindInputs, BindRequest
@@ -109,19 +110,7 @@ def _as_pod(binding: Binding) -> Pod:
 
 def _reserved_keys(binding: Binding, vocabularies: Iterable[Vocabulary]) -> tuple[str, ...]:
     """Return the reserved annotation keys on the Binding."""
-    read = {
-        key
-        for v in vocabularies
-        for key in (
-            v.mode_key,
-            v.modes_key,
-            v.numa_key,
-            v.use_models,
-            v.not_models,
-            v.use_uuids,
-            v.not_uuids,
-        )
-    }
+    read = request_keys(tuple(vocabularies))
     return tuple(
         key
         for key in binding.metadata.annotations or ()

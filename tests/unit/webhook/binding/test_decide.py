@@ -412,6 +412,13 @@ def test_a_legacy_binding_names_its_pod_in_the_object() -> None:
         "nvidia.com/nouse-gputype",
         "volcano.sh/vgpu-use-gpuuuid",
         "volcano.sh/vgpu-nouse-gpuuuid",
+        "metax-tech.com/use-gpuuuid",
+        "metax-tech.com/sgpu-qos-policy",
+        "metax-tech.com/sgpu-app-class",
+        "metax-tech.com/sgpu-topology-aware",
+        "metax-tech.com/gpu-group-size",
+        "hami.io/gpu-scheduler-policy",
+        "hami.io/node-scheduler-policy",
     ],
 )
 def test_a_scheduler_does_not_say_which_gpus_the_user_accepts(key: str) -> None:
