@@ -19,6 +19,7 @@ from allocator.request.wording import (
     field_of,
     memory_figure,
     memory_text,
+    percent_text,
     place_of,
     vocabulary_of,
 )
@@ -238,7 +239,7 @@ def _parts(container_request: ContainerRequest, names: Vocabulary) -> Iterator[_
     elif names.percent is not None:
         yield _Amount(
             resource=names.percent,
-            text=lambda n: f"{n}% of its memory",
+            text=lambda n: f"{percent_text(n)} of its memory",
             least=1,
             asked=100 if container_request.percent is None else container_request.percent,
             with_value=lambda n: msgspec.structs.replace(container_request, percent=n),

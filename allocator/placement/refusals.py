@@ -18,6 +18,7 @@ from allocator.request.wording import (
     asked_memory,
     field_of,
     memory_text,
+    percent_text,
     place_of,
     short_name,
     vocabulary_of,
@@ -108,8 +109,8 @@ def ambiguous_percent(
         reason=Reason.CONFLICTING,
         place=place_of(container_request),
         field=field_of(container_request, names.percent),
-        what=f"{container_request.percent}% of a GPU is a different number of {names.unit} "
-        "on each model",
+        what=f"{percent_text(container_request.percent or 0)} of a GPU is a different number of "
+        f"{names.unit} on each model",
         remedy=f"ask for {resource} instead: {', '.join(listed[:MOST_MODELS])}",
     )
 
@@ -286,7 +287,8 @@ def _no_geometry(
         asked = memory_text(names, names.units(container_request.memory))
         usable, remedy = memory_text(names, units), _at_most(units)
     else:
-        asked, usable = f"{container_request.percent}% of a GPU", f"{profile.percent}%"
+        asked = f"{percent_text(container_request.percent or 0)} of a GPU"
+        usable = percent_text(profile.percent)
         remedy = f"ask for at most {usable}"
     largest = f"{profile.profile} on {bare_name(kind.model)} with {usable} usable"
     return Finding(

@@ -25,12 +25,21 @@ def granted_memory(names: Vocabulary, memory: MiB) -> str:
     return memory_text(names, int(units)) if units == int(units) else f"{units} {names.unit}"
 
 
+def percent_text(percent: int) -> str:
+    """Return *percent* for a refusal, without a percent sign.
+
+    kube-scheduler takes the text of a refused Binding for the format of its Event: it writes
+    ``0%!f(MISSING)ree`` for ``0% free``.
+    """
+    return f"{percent} percent"
+
+
 def asked_memory(names: Vocabulary, container_request: ContainerRequest) -> str:
     """Return the memory that a container asks for on one GPU, as it asks for it."""
     if container_request.memory is not None:
         return f"{granted_memory(names, container_request.memory)} on one GPU"
     if container_request.percent is not None:
-        return f"{container_request.percent}% of the memory of one GPU"
+        return f"{percent_text(container_request.percent)} of the memory of one GPU"
     return "all memory of one GPU"
 
 
@@ -44,7 +53,7 @@ def memory_figure(
     memory = MiB(max(0, memory))
     if container_request.memory is not None:
         return str(names.units(memory))
-    return f"{min(100, (100 * (memory + 1) - 1) // total)}%"
+    return percent_text(min(100, (100 * (memory + 1) - 1) // total))
 
 
 def short_name(resource: str) -> str:

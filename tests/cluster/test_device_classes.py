@@ -69,6 +69,13 @@ def offer(site: Installation, node: str, amounts: Mapping[str, str | None]) -> N
     site.api.patch(f"/api/v1/nodes/{node}/status", {"status": status})
 
 
+def on_node(node: str, manifest: Json) -> Json:
+    named = {"key": "metadata.name", "operator": "In", "values": [node]}
+    terms = {"nodeSelectorTerms": [{"matchFields": [named]}]}
+    required = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    return {**manifest, "spec": {**manifest["spec"], "affinity": required}}
+
+
 def node_of(site: Installation, team: str, name: str = "p") -> str:
     return str(site.api.get(f"{PODS.format(team)}/{name}")["spec"].get("nodeName", ""))
 
@@ -79,9 +86,9 @@ def claims(site: Installation, team: str) -> list[Json]:
 
 
 def test_the_class_serves_pods_that_are_not_ours(site: Installation) -> None:
-    """Else the tests below would show nothing."""
+    """Else the tests below would show nothing. It takes the device that none of them may get."""
     team = site.unlabelled_namespace()
-    site.create(team, pod(container(limits={COUNT_RESOURCE: 1})))
+    site.create(team, on_node(THEIRS, pod(container(limits={COUNT_RESOURCE: 1}))))
 
     wait_for(lambda: node_of(site, team), within=WITHIN)
     assert len(claims(site, team)) == 1

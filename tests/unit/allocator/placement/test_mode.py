@@ -269,7 +269,7 @@ def test_percentages_of_different_gpus_are_refused_with_amounts() -> None:
     found = translated_percent(pod(ask(percent=50)), fleet((A100_40, SOFT), (T4, SOFT)))
 
     assert str(found) == (
-        'container "main": 50% of a GPU is a different number of MiB on each model; '
+        'container "main": 50 percent of a GPU is a different number of MiB on each model; '
         "ask for vgpu-memory instead: 20268 on A100-SXM4-40GB, 7680 on Tesla T4"
     )
 

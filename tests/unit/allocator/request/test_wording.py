@@ -52,8 +52,8 @@ def read(limits: dict[str, str], names: Vocabulary) -> PodRequest:
         pytest.param(
             {PERCENT: "50"},
             VOLCANO,
-            "asks for 50% of the memory of one GPU; the closest has 34% free; "
-            "ask for at most 34% of its memory now, or wait",
+            "asks for 50 percent of the memory of one GPU; the closest has 34 percent free; "
+            "ask for at most 34 percent of its memory now, or wait",
             id="percentage",
         ),
     ],
@@ -104,7 +104,7 @@ def test_a_table_of_gpus_is_in_the_unit_of_the_request() -> None:
         for limits, names in (({GPU_MEM: "9"}, GPUSHARE), ({PERCENT: "50"}, VOLCANO))
     ]
 
-    assert details == ["5 of 15 GiB free", "34% of its memory free"]
+    assert details == ["5 of 15 GiB free", "34 percent of its memory free"]
 
 
 def test_the_catalogue_serves_where_nothing_is_configured() -> None:
@@ -120,7 +120,7 @@ def test_the_catalogue_serves_where_nothing_is_configured() -> None:
 def test_a_percentage_that_is_said_to_be_free_fits(free: int) -> None:
     """Rounded down, and no less than what fits."""
     figure = memory_figure(VOLCANO, ask(percent=50), MiB(free), total=MiB(15360))
-    percent = int(figure.removesuffix("%"))
+    percent = int(figure.removesuffix(" percent"))
 
     assert ask(percent=percent).memory_on(MiB(15360)) <= max(0, free)
     assert percent == 100 or ask(percent=percent + 1).memory_on(MiB(15360)) > max(0, free)
