@@ -68,7 +68,7 @@ class PluginPaths:
     folder: Path  # of kubelet's sockets for device plugins
     lock: Path  # the file that keeps two agents from serving one node
     endpoint: str = ENDPOINT  # name of the plugin's socket
-    has_prestart: bool = True  # kubelet calls PreStartContainer before every start
+    has_prestart: bool = True  # whether the plugin has PreStartContainer
 
 
 class ServedPlugin(Protocol):

@@ -9,7 +9,7 @@ import msgspec
 from agent.metax.allocation import AllocationError, LockedPod
 from agent.node.node_informer import SELECTOR_LABEL, SELECTOR_VALUE
 from allocator.catalog.hami_keys import LOCK_ANNOTATION
-from allocator.catalog.keys import AGENT_LABEL
+from allocator.catalog.keys import AGENT_LABEL, NOT_READY_TAINT
 from allocator.cluster.inventory import NODES
 from allocator.hami.node_lock import parse_node_lock
 from allocator.model.untrusted import quote
@@ -32,8 +32,17 @@ class _NodeStatus(msgspec.Struct):
     allocatable: dict[str, str] | None = None
 
 
+class _Taint(msgspec.Struct):
+    key: str
+
+
+class _NodeSpec(msgspec.Struct):
+    taints: tuple[_Taint, ...] | None = None
+
+
 class _Node(msgspec.Struct):
     metadata: _Metadata
+    spec: _NodeSpec = msgspec.field(default_factory=_NodeSpec)
     status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
 
 
@@ -53,6 +62,7 @@ class MetaxNode:
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     allocatable: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[str, ...] = ()  # keys, in order
 
     @property
     def is_selected(self) -> bool:
@@ -80,11 +90,21 @@ class MetaxNodeClient:
             labels=node.metadata.labels or {},
             annotations=node.metadata.annotations or {},
             allocatable=node.status.allocatable or {},
+            taints=tuple(taint.key for taint in node.spec.taints or ()),
         )
 
     async def write(self, metadata: Mapping[str, object]) -> None:
         """Merge *metadata* into that of the Node."""
         await self._calls.merge_patch(f"{NODES}/{self.name}", {"metadata": metadata})
+
+    async def remove_taint(self, node: MetaxNode) -> None:
+        """Remove from *node*, as it was read, the taint of a node whose agent is not ready."""
+        path = f"/spec/taints/{node.taints.index(NOT_READY_TAINT)}"
+        operations = (
+            {"op": "test", "path": f"{path}/key", "value": NOT_READY_TAINT},
+            {"op": "remove", "path": path},
+        )
+        await self._calls.json_patch(f"{NODES}/{self.name}", operations)
 
     async def locked_pod(self, node: MetaxNode) -> LockedPod:
         """Return the pod that holds the lock of *node*; raises AllocationError where none does."""

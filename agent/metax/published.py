@@ -1,4 +1,4 @@
-"""What MetaX's components write on their Node, for a simulated machine."""
+"""What MetaX's components write on their Node, and a label that says that they are simulated."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -7,6 +7,7 @@ from typing import Final
 
 from agent.metax.link_maps import best_scores, least_losses
 from agent.metax.machine import MetaxMachine
+from allocator.catalog.keys import SIMULATED_LABEL
 from allocator.metax.cards import encode_cards
 from allocator.metax.names import (
     CARDS_KEY,
@@ -18,6 +19,8 @@ from allocator.metax.names import (
     SCORES_KEY,
 )
 from allocator.metax.node_modes import NodeMode
+
+_TRUE: Final = "true"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +43,7 @@ class NodeMarks:
 
 NO_MARKS: Final = NodeMarks(
     annotations=dict.fromkeys(NODE_ANNOTATIONS),
-    labels=dict.fromkeys(NODE_LABELS),
+    labels=dict.fromkeys((*NODE_LABELS, SIMULATED_LABEL)),
 )
 
 
@@ -52,7 +55,7 @@ def node_marks(machine: MetaxMachine, taken: Collection[str]) -> NodeMarks:
     """
     if machine.mode is NodeMode.SGPU:
         cards = {**NO_MARKS.annotations, CARDS_KEY: encode_cards(machine.cards)}
-        return NodeMarks(annotations=cards, labels=NO_MARKS.labels)
+        return NodeMarks(annotations=cards, labels={**NO_MARKS.labels, SIMULATED_LABEL: _TRUE})
     free = [
         index for index, card in enumerate(machine.cards) if card.healthy and card.uuid not in taken
     ]
@@ -60,7 +63,11 @@ def node_marks(machine: MetaxMachine, taken: Collection[str]) -> NodeMarks:
     first = machine.cards[0]
     return NodeMarks(
         annotations={CARDS_KEY: None} | {key: _map_text(values) for key, values in maps.items()},
-        labels={MODEL_LABEL: first.model, MEMORY_LABEL: f"{first.memory // 1024}GB"},
+        labels={
+            MODEL_LABEL: first.model,
+            MEMORY_LABEL: f"{first.memory // 1024}GB",
+            SIMULATED_LABEL: _TRUE,
+        },
     )
 
 

@@ -14,6 +14,7 @@ from agent.metax.machine import MetaxMachine
 from agent.metax.node_client import MetaxNode, MetaxNodeClient
 from agent.metax.plugin_server import MetaxPlugin
 from agent.metax.published import NO_MARKS, node_marks
+from allocator.catalog.keys import NOT_READY_TAINT
 from allocator.metax.node_modes import NodeMode
 from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
@@ -101,6 +102,8 @@ class MetaxSimulation:
         if changes := node_marks(self._machine, taken).changes(node.annotations, node.labels):
             await self._node.write(changes)
         self._may_serve.set()
+        if self._registration.registered and NOT_READY_TAINT in node.taints:
+            await self._node.remove_taint(node)
 
     async def serve(self) -> None:
         """Serve kubelet once the Node is as it should be, until cancelled; raises OSError."""

@@ -11,7 +11,7 @@ import yaml
 
 from allocator.catalog.conditions import strings, text
 from allocator.catalog.hami_keys import LOCK_ANNOTATION
-from allocator.catalog.keys import AGENT_LABEL, CAPACITY_KEY, NOT_READY_TAINT
+from allocator.catalog.keys import AGENT_LABEL, CAPACITY_KEY, NOT_READY_TAINT, SIMULATED_LABEL
 from allocator.catalog.vocabularies import OWN
 from allocator.cluster.objects import MODEL_LABEL
 from allocator.metax.names import NODE_ANNOTATIONS, NODE_LABELS
@@ -82,7 +82,8 @@ def simulated_metax_component() -> Json:
     """
     before = _node_metadata_rule(_LABELS, (CAPACITY_KEY,))
     after = _node_metadata_rule(
-        (*_LABELS, *NODE_LABELS), (CAPACITY_KEY, *NODE_ANNOTATIONS, LOCK_ANNOTATION)
+        (*_LABELS, *NODE_LABELS, SIMULATED_LABEL),
+        (CAPACITY_KEY, *NODE_ANNOTATIONS, LOCK_ANNOTATION),
     )
     path = f"/spec/validations/{_nodes()['validations'].index(before)}"
     operations = [

@@ -10,6 +10,7 @@ import yaml
 
 from agent.metax.plugin_server import VISIBLE
 from allocator.catalog.hami_keys import LOCK_ANNOTATION
+from allocator.catalog.keys import SIMULATED_LABEL
 from allocator.ledger.decode import decode
 from allocator.metax.names import (
     CARDS_KEY,
@@ -141,11 +142,27 @@ def test_pods_with_shares_start_with_the_gpus_that_they_were_given(metax_node: G
     of_two = [inner[0] for inner in given["two"] if inner]
     assert [seen["main"][VISIBLE], seen["second"][VISIBLE]] == of_two
     assert VISIBLE not in seen["none"]
+    assert {env["NVIDIA_VISIBLE_DEVICES"] for env in seen.values()} == {"void"}
     assert given["one"][0] != given["two"][0]  # 60 percent twice is more than one GPU
     assert LOCK_ANNOTATION not in metadata(node)["annotations"]
 
     for name in ("one", "two"):
         delete(site, team, name, grace=1)
+    wait_for(lambda: not pods_of(site, team) and not promised(node), within=WITHIN)
+
+
+def test_a_pod_that_names_shares_alone_needs_no_extender(metax_node: GpuNode) -> None:
+    """Kubelet counts them, so kube-scheduler by itself finds the node; it gets the whole GPU."""
+    node, site = metax_node.node, metax_node.site
+    team = site.namespace()
+    site.create(team, named("alone", pod(looking(limits={SGPU: 2}))))
+
+    found = running(site, team, "alone")
+
+    ((given,),) = promised(node).values()
+    assert inside(node, found).env[VISIBLE] == ",".join(given)
+    assert set(given) == {gpu.uuid for gpu in gpus(node)}
+    delete(site, team, "alone", grace=1)
     wait_for(lambda: not pods_of(site, team) and not promised(node), within=WITHIN)
 
 
@@ -187,7 +204,7 @@ def test_a_withdrawing_agent_leaves_no_mark(metax_node: GpuNode) -> None:
     def marks() -> list[str]:
         found = metadata(node)
         keys = [*found.get("labels", {}), *found.get("annotations", {})]
-        return [key for key in keys if key.startswith("metax-tech.com/")]
+        return [key for key in keys if key.startswith("metax-tech.com/") or key == SIMULATED_LABEL]
 
     wait_for(lambda: not marks(), within=WITHIN)
     wait_for(lambda: offers(node) == ("0", "0"), within=WITHIN)

@@ -12,7 +12,7 @@ from agent.metax.machine import metax_machine
 from agent.serve.node_events import REPORTER
 from agent.serve.options import DriverKind
 from allocator.catalog.hami_keys import LOCK_ANNOTATION
-from allocator.catalog.keys import CAPACITY_KEY, NOT_READY_TAINT
+from allocator.catalog.keys import CAPACITY_KEY, NOT_READY_TAINT, SIMULATED_LABEL
 from allocator.metax.names import NODE_ANNOTATIONS, NODE_LABELS
 from allocator.model.problem import Loaded
 from manifests.generator.names import AGENT, AGENTS, Json
@@ -189,7 +189,7 @@ def test_simulated_agents_may_write_what_metaxs_components_write() -> None:
     before, after = (each["spec"].pop("validations") for each in (base, changed))
     assert base == changed
     (index,) = [n for n, rule in enumerate(before) if rule != after[n]]
-    keys = {*NODE_ANNOTATIONS, *NODE_LABELS, LOCK_ANNOTATION}
+    keys = {*NODE_ANNOTATIONS, *NODE_LABELS, LOCK_ANNOTATION, SIMULATED_LABEL}
     told = [
         {key for key in keys if key in rule["expression"]} for rule in (before[index], after[index])
     ]

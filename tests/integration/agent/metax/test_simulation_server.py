@@ -9,7 +9,8 @@ from pathlib import Path
 from agent.metax.machine import MetaxMachine
 from agent.metax.plugin_server import VISIBLE
 from agent.metax.simulation_server import MetaxPaths, MetaxSimulation
-from allocator.catalog.keys import AGENT_LABEL
+from agent.proto import deviceplugin_pb2 as pb
+from allocator.catalog.keys import AGENT_LABEL, NOT_READY_TAINT, SIMULATED_LABEL
 from allocator.metax.names import CARDS_KEY, GPU, MODEL_LABEL, SCORES_KEY, SGPU
 from tests.fakes.api_rules import Json
 from tests.fakes.kubelet import Kubelet
@@ -75,8 +76,25 @@ def test_a_shared_node_is_described_before_kubelet_has_its_shares() -> None:
         async with site.running():
             await until(lambda: site.kubelet.allocatable == 32)
             assert CARDS_KEY in site.marks("annotations")
-            assert not site.kubelet.client.options.pre_start_required
+            assert site.kubelet.client.options == pb.DevicePluginOptions()
+            assert site.kubelet.client.announced == pb.DevicePluginOptions()
             assert site.simulation.not_ready_reason() == ""
+
+    run(act, machine())
+
+
+def test_a_new_node_takes_pods_once_kubelet_has_its_gpus() -> None:
+    """The taint that says that its agent is not ready goes; others stay."""
+    taints = [{"key": "other"}, {"key": NOT_READY_TAINT}]
+
+    async def act(site: Site) -> None:
+        await site.change(spec={"taints": taints})
+        site.kubelet.refusing = "not yet"
+        async with site.running():
+            await until(lambda: site.kubelet.refused)
+            assert site.client.read(NODE)["spec"]["taints"] == taints
+            site.kubelet.refusing = None
+            await until(lambda: site.client.read(NODE)["spec"]["taints"] == taints[:1])
 
     run(act, machine())
 
@@ -146,6 +164,7 @@ def test_a_simulation_that_ends_leaves_marks_only_where_it_comes_back() -> None:
             await until(lambda: site.kubelet.allocatable)
         await site.simulation.depart()
         assert MODEL_LABEL in site.marks("labels")
+        assert site.marks("labels")[SIMULATED_LABEL] == "true"
 
         await site.change(metadata={"labels": dict.fromkeys(SELECTED)})
         await site.simulation.depart()

@@ -3,10 +3,9 @@
 import pytest
 
 from agent.metax.machine import MetaxMachine
-from agent.metax.published import NO_MARKS, NodeMarks, node_marks
+from agent.metax.published import NO_MARKS, node_marks
 from allocator.families.inventory_facts import inventory_facts
 from allocator.families.metax import read_inventory
-from allocator.metax.names import CARDS_KEY, LOSSES_KEY, MODEL_LABEL, SCORES_KEY
 from allocator.model.gpu import Node
 from tests.unit.agent.metax.test_machine import machine
 
@@ -81,10 +80,19 @@ def test_marks_that_are_there_are_not_written_again(node: str) -> None:
     }
 
 
-def test_a_mode_removes_the_marks_of_the_other() -> None:
-    """Only what differs is in the patch."""
-    marks = NodeMarks(annotations={CARDS_KEY: None, SCORES_KEY: "{}"}, labels={MODEL_LABEL: "C500"})
+@pytest.mark.parametrize(("node", "other"), [("whole", "any"), ("any", "whole")])
+def test_a_mode_removes_the_marks_of_the_other(node: str, other: str) -> None:
+    """A native node that still named cards would look like one that shares them."""
+    old, new = (node_marks(machine(node=name), ()) for name in (other, node))
+    parts = [
+        ({key: text for key, text in part.items() if text is not None}, wanted)
+        for part, wanted in ((old.annotations, new.annotations), (old.labels, new.labels))
+    ]
 
-    changes = marks.changes({CARDS_KEY: "[]", LOSSES_KEY: "{}"}, {MODEL_LABEL: "C500"})
+    changes = new.changes(parts[0][0], parts[1][0])
 
-    assert changes == {"annotations": {CARDS_KEY: None, SCORES_KEY: "{}"}}
+    for name, (before, wanted) in zip(("annotations", "labels"), parts, strict=True):
+        patch = changes.get(name, {})
+        assert isinstance(patch, dict)
+        after = {key: text for key, text in (before | patch).items() if text is not None}
+        assert after == {key: text for key, text in wanted.items() if text is not None}
