@@ -17,6 +17,7 @@ import msgspec
 from allocator.catalog.injection import REGION_PATH, REGIONS_VOLUME, VISIBLE, key_in, key_path
 from allocator.catalog.keys import ASSIGNMENT_KEY, DECISION_KEY, LIBRARY_KEY, LIBRARY_OFF
 from allocator.model.request import Priority, Stage
+from allocator.model.untrusted import zoned_time
 from allocator.request.pod_fields import (
     EnvVar,
     MountPoint,
@@ -162,7 +163,7 @@ def parse_pod(raw: bytes) -> NodePod:
         namespace=metadata.namespace,
         name=metadata.name,
         node=spec.node_name,
-        created=_time(metadata.creation_timestamp),
+        created=zoned_time(metadata.creation_timestamp),
         ended=status.over,
         recreated_here=_is_daemon_or_static(metadata),
         library_off=annotations.get(LIBRARY_KEY) == LIBRARY_OFF,
@@ -251,16 +252,7 @@ def _running_since(state: _State | None) -> datetime | None:
     if state is None:
         return None
     begun = state.running or state.terminated
-    return None if begun is None else _time(begun.started_at)
-
-
-def _time(text: str | None) -> datetime | None:
-    """Return a time that the API server states; ``None`` where there is none, or no zone."""
-    try:
-        time = datetime.fromisoformat(text or "")
-    except ValueError:
-        return None
-    return None if time.tzinfo is None else time
+    return None if begun is None else zoned_time(begun.started_at)
 
 
 def _stage(position: str, container: _Container) -> Stage:
