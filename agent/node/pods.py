@@ -4,9 +4,10 @@ A container's own variables decide only which annotations are read: other webhoo
 it within the pod, so its annotation prefix is taken from there.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import chain
 from math import ceil
 from posixpath import dirname
 from types import MappingProxyType
@@ -154,10 +155,6 @@ def parse_pod(raw: bytes) -> NodePod:
     pod = _POD.decode(raw)
     metadata, spec, status = pod.metadata, pod.spec, pod.status
     annotations = metadata.annotations or {}
-    container_statuses = {s.name: s for s in status.container_statuses or ()}
-    init_statuses = {s.name: s for s in status.init_container_statuses or ()}
-    ephemeral_statuses = status.ephemeral_container_statuses or ()
-    init = spec.init_containers or ()
     return NodePod(
         uid=metadata.uid,
         namespace=metadata.namespace,
@@ -169,29 +166,34 @@ def parse_pod(raw: bytes) -> NodePod:
         library_off=annotations.get(LIBRARY_KEY) == LIBRARY_OFF,
         assignment=annotations.get(ASSIGNMENT_KEY, ""),
         digest=annotations.get(DECISION_KEY, ""),
-        volcano_devices=annotations.get(LIST_ANNOTATION, "")
-        if annotations.get(LIST_NODE_ANNOTATION) == spec.node_name
-        else "",
-        hami_devices=annotations.get(HAMI_LIST_ANNOTATION, "")
-        if annotations.get(HAMI_LIST_NODE_ANNOTATION) == spec.node_name
-        else "",
-        requests=MappingProxyType(_requests(spec.containers, init)),
-        container_names=MappingProxyType(
-            _ids((*container_statuses.values(), *init_statuses.values(), *ephemeral_statuses))
-        ),
+        volcano_devices=_value_for_node(pod, LIST_ANNOTATION, LIST_NODE_ANNOTATION),
+        hami_devices=_value_for_node(pod, HAMI_LIST_ANNOTATION, HAMI_LIST_NODE_ANNOTATION),
+        requests=MappingProxyType(_requests(spec.containers, spec.init_containers or ())),
+        container_names=MappingProxyType(_names_by_id(status)),
         containers=_with_keys_of_their_own(
             (
-                *(
-                    _pod_container(f"i{i}", c, init_statuses.get(c.name))
-                    for i, c in enumerate(init)
-                ),
-                *(
-                    _pod_container(f"c{i}", c, container_statuses.get(c.name))
-                    for i, c in enumerate(spec.containers)
-                ),
+                *_containers("i", spec.init_containers, status.init_container_statuses),
+                *_containers("c", spec.containers, status.container_statuses),
             )
         ),
     )
+
+
+def _value_for_node(pod: _Pod, key: str, node_key: str) -> str:
+    """Return the annotation *key*, empty where *node_key* names another node than the pod's."""
+    annotations = pod.metadata.annotations or {}
+    return annotations.get(key, "") if annotations.get(node_key) == pod.spec.node_name else ""
+
+
+def _containers(
+    kind: str,
+    containers: Sequence[_Container] | None,
+    statuses: Sequence[_ContainerStatus] | None,
+) -> Iterator[PodContainer]:
+    """Yield the containers of one *kind*, the first letter of their positions, with their state."""
+    by_name = {status.name: status for status in statuses or ()}
+    for number, container in enumerate(containers or ()):
+        yield _pod_container(f"{kind}{number}", container, by_name.get(container.name))
 
 
 def _with_keys_of_their_own(containers: Iterable[PodContainer]) -> tuple[PodContainer, ...]:
@@ -213,8 +215,13 @@ def _is_daemon_or_static(metadata: _Metadata) -> bool:
     return daemon or _MIRROR_ANNOTATION in (metadata.annotations or {})
 
 
-def _ids(statuses: Iterable[_ContainerStatus]) -> dict[str, str]:
+def _names_by_id(status: _Status) -> dict[str, str]:
     """Return names by container id, without the prefix ``containerd://`` or the like."""
+    statuses = chain(
+        status.container_statuses or (),
+        status.init_container_statuses or (),
+        status.ephemeral_container_statuses or (),
+    )
     return {s.id.rpartition("/")[2]: s.name for s in statuses if s.id}
 
 
