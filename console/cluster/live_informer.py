@@ -23,12 +23,13 @@ from allocator.cluster.configmaps import (
     SETTINGS_NAME,
     device_config_in,
     settings_in,
+    vocabularies_in,
 )
 from allocator.cluster.inventory import GPU_NODES, NAMESPACES, NODES
 from allocator.cluster.objects import ConfigMap, decode_config_map, decode_namespace
 from allocator.cluster.picture import Picture
 from allocator.cluster.pods import PODS
-from allocator.config.device_config import DeviceConfig, configured_vocabularies
+from allocator.config.device_config import DeviceConfig
 from allocator.config.settings import DEFAULTS, Settings
 from allocator.placement.choose import PlacementPolicy
 from allocator.request.pod_fields import SpecContainer, shared
@@ -229,7 +230,7 @@ class LiveCluster:
         settings, devices = self._settings, self._devices
         self._configuration = Configuration(
             settings=settings,
-            vocabularies=configured_vocabularies(settings, devices),
+            vocabularies=vocabularies_in(settings, devices),
             policy=PlacementPolicy(
                 prefer=settings.prefer,
                 geometries=devices.geometries,
