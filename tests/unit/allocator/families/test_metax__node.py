@@ -226,7 +226,7 @@ def test_only_idle_and_healthy_gpus_count_for_a_zone(there: Node, expected: int 
         pytest.param(FOUR, 0, id="idle"),
         pytest.param(with_shares(FOUR, *[("offline:best-effort",)] * 4), -100, id="offline"),
         pytest.param(
-            with_shares(FOUR, ("offline:best-effort",), ("online",), *[BUSY] * 2), 0, id="policy"
+            with_shares(FOUR, ("offline:best-effort",), ("online",), *[BUSY] * 2), -20, id="closed"
         ),
         pytest.param(with_shares(FOUR, *[("online",)] * 4), -20, id="online"),
         pytest.param(
@@ -238,15 +238,16 @@ def test_only_idle_and_healthy_gpus_count_for_a_zone(there: Node, expected: int 
     ],
 )
 def test_an_online_pod_goes_by_whom_it_would_crowd(there: Node, expected: int) -> None:
-    """The least of its healthy GPUs counts, and the more crowded a node is the less it is worth."""
+    """The least of the GPUs that it may join counts; more crowded nodes are worth less."""
     assert value(there, request(SHARE, share="online")) == expected
 
 
-def test_an_online_pod_finds_nothing_on_a_node_of_broken_gpus() -> None:
-    """There is nobody to be in the way of."""
+def test_an_online_pod_finds_nothing_where_it_may_join_nobody() -> None:
+    """There is nobody to be in the way of; nor where all GPUs are shared by policies."""
     sick = node_of(replace(card("a"), healthy=False))
 
     assert value(sick, request(SHARE, share="online")) is None
+    assert value(with_shares(FOUR, *[BUSY] * 4), request(SHARE, share="online")) is None
 
 
 @pytest.mark.parametrize(
