@@ -30,7 +30,7 @@ from allocator.metax.topology_maps import TopologyMaps, topology_maps
 from allocator.model.gpu import Gpu, Node
 from allocator.model.problem import Loaded, Rejected
 from allocator.model.request import METAX, ContainerRequest, FillPolicy, Mode, PodRequest
-from allocator.model.sharing import AppClass, crowding, parse_share_class
+from allocator.model.sharing import AppClass, crowding, may_join, parse_share_class
 from allocator.model.units import WHOLE_GPU, MiB
 
 _MODES: Final = {NodeMode.NATIVE: Mode.NATIVE, NodeMode.SGPU: Mode.SGPU}
@@ -128,11 +128,15 @@ def node_value(node: Node, request: PodRequest, policy: FillPolicy) -> int | Non
 
 
 def _least_crowding(node: Node, request: PodRequest) -> list[int]:
-    """Return whom a pod of class online would crowd on each GPU; nothing for any other pod."""
+    """Return whom a pod of class online would crowd on each GPU that it may share.
+
+    Nothing for any other pod.
+    """
     share = request.containers[0].share
     if share != AppClass.ONLINE:
         return []
-    return [crowding(share, [g.share for g in gpu.grants]) for gpu in node.gpus if gpu.healthy]
+    tenants = [[grant.share for grant in gpu.grants] for gpu in node.gpus if gpu.healthy]
+    return [crowding(share, there) for there in tenants if all(may_join(share, t) for t in there)]
 
 
 def _is_exclusive(container: ContainerRequest) -> bool:
