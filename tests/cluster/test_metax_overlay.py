@@ -1,6 +1,7 @@
 """The two MetaX nodes of the overlay ``simulated``, each on a kubelet of its own."""
 
 import contextlib
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -62,13 +63,22 @@ def pair(programs: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory)
 
 @contextlib.contextmanager
 def simulating(node: Node) -> Iterator[None]:
-    """Run the agent on *node* as the overlay does, and wait until it says that it is ready."""
-    found = replace(gpus_on(node, ()), options=("--driver=simulated", f"--fleet={FLEET}"))
+    """Run agent and relay on *node* as the overlay does, until the agent says that it is ready."""
+    sockets = f"--relay-dir={node.host.folder / 'relay'}"
+    options = ("--driver=simulated", f"--fleet={FLEET}", sockets)
+    found = replace(gpus_on(node, ()), options=options)
+    command: list[str | Path] = [
+        *(sys.executable, MANIFESTS.parent / "vgpu.py", "relay", sockets),
+        *(f"--node-name={node.name}", f"--kubeconfig={found.kubeconfig}"),
+    ]
+    relay = node.host.process("relay", command)
+    relay.start((node.host.folder / "relay/kubelet.sock").exists, within=WITHIN)
     found.agent.start(lambda: bool(http_get(found.port, "/readyz")), within=WITHIN)
     try:
         yield
     finally:
         found.agent.stop()
+        relay.stop()
 
 
 def started(pair: Pair, team: str, name: str, *, limits: Json) -> Json:
@@ -84,6 +94,8 @@ def test_pods_find_the_node_of_their_kind(pair: Pair) -> None:
     share = started(pair, team, "share", limits={SGPU: 2, VCORE: 60, VMEMORY: 4})
     whole = started(pair, team, "whole", limits={GPU: 4})
 
+    for node in (pair.shared, pair.whole):  # the relay has no agent to pass calls to
+        assert {n for n in node.status()["capacity"] if "/" in n} <= {GPU, SGPU}
     assert [found["spec"]["nodeName"] for found in (share, whole)] == [
         "metax-shared",
         "metax-whole",
