@@ -31,7 +31,10 @@ from tests.integration.allocator.groups.test_node_groups_client import topo_mast
 
 SETTINGS = "/api/v1/namespaces/system/configmaps"
 NAMES = ("n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8")
-TWO_FLIES = {"sb1": {"df1": ("n1", "n2"), "df2": ("n3", "n4")}, "sb2": {"df3": NAMES[4:]}}
+TWO_FLIES: dict[str, dict[str, tuple[str, ...]]] = {
+    "sb1": {"df1": ("n1", "n2"), "df2": ("n3", "n4")},
+    "sb2": {"df3": NAMES[4:]},
+}
 TREE = node_group(TWO_FLIES)
 JOB = "team-a/owner j"
 
