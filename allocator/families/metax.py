@@ -17,14 +17,11 @@ from allocator.metax.cards import MetaxCard
 from allocator.metax.inventory import UNTOLD_MODEL, MetaxGpus, PublishedGpus, metax_gpus
 from allocator.metax.link_scores import best_split, exclusive_value
 from allocator.metax.names import (
-    CARDS_KEY,
     GPU,
-    LOSSES_KEY,
-    MEMORY_LABEL,
-    MODEL_LABEL,
     MODES_CONFIG_MAP,
+    NODE_ANNOTATIONS,
+    NODE_LABELS,
     OPERATOR_NAMESPACE,
-    SCORES_KEY,
     SGPU,
 )
 from allocator.metax.node_modes import NodeMode, load_node_modes
@@ -167,8 +164,8 @@ METAX_FAMILY: Final = Family(
     default_modes=(Mode.SGPU,),
     injects=False,
     inventory=NodeInventory(
-        annotations=(CARDS_KEY, SCORES_KEY, LOSSES_KEY),
-        labels=(MODEL_LABEL, MEMORY_LABEL),
+        annotations=NODE_ANNOTATIONS,
+        labels=NODE_LABELS,
         resources=(GPU, SGPU),
         modes=NodeModesSource(namespace=OPERATOR_NAMESPACE, name=MODES_CONFIG_MAP, load=load_modes),
         read=read_inventory,
