@@ -52,7 +52,13 @@ def test_a_job_is_a_pod_group_or_else_a_controller() -> None:
     """Pods of one PodGroup may have several controllers."""
     by_owner = seen(written(annotations={GROUP_SIZE_KEY: "64"}, spec={"nodeName": "n1"}))
     assert by_owner == GroupPod(
-        uid="u1", job="team-a/owner owner-1", name="u1", size=64, node="n1", created=NOON
+        uid="u1",
+        job="team-a/owner owner-1",
+        name="u1",
+        size=64,
+        node="n1",
+        created=NOON,
+        limits=(("metax-tech.com/gpu", 8),),
     )
     by_group = seen(written(annotations={"scheduling.k8s.io/group-name": "demo"}))
     assert by_group is not None
@@ -245,3 +251,42 @@ def test_the_watch_of_all_pods_fills_it() -> None:
 
     watch.publish({uid: None})
     assert not pods.has_groups()
+
+
+def test_limits_are_those_of_all_containers() -> None:
+    """Of extended resources only, whole numbers with or without quotes."""
+    containers = [
+        {"resources": {"limits": {"metax-tech.com/gpu": "2", "cpu": "4"}}},
+        {"resources": {"limits": {"metax-tech.com/gpu": 1, "example.com/nic": "1"}}},
+        {},
+    ]
+    pod = seen(written(spec={"containers": containers}))
+    assert pod is not None
+    assert pod.limits == (("metax-tech.com/gpu", 3), ("example.com/nic", 1))
+
+
+@pytest.mark.parametrize(
+    "amount",
+    [
+        "",
+        "-1",
+        "1k",
+        "8.0",
+        "8 ",
+        "9" * 4000,
+        "\u0664",
+        '\\"8',
+        None,
+        True,
+        8.5,
+        1e30,
+        ["8"],
+        {"8": 8},
+    ],
+)
+def test_an_amount_that_is_no_whole_number_is_left_out(amount: object) -> None:
+    """Whatever its type; the pod is read all the same."""
+    limits = {"metax-tech.com/gpu": amount, "metax-tech.com/sgpu": "1"}
+    pod = seen(written(spec={"containers": [{"resources": {"limits": limits}}]}))
+    assert pod is not None
+    assert pod.limits == (("metax-tech.com/sgpu", 1),)
