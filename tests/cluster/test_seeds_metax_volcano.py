@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders.supernodes import Boxes
 from tests.cluster.api import wait_for
 from tests.cluster.guides import Reader, documents, scheduler_configuration
 from tests.cluster.supernode_site import SupernodeRig, supernode_site
 
-BOXES = {
+BOXES: Boxes = {
     "sb-full": {"df-a": ("a1", "a2")},
     "sb-free": {"df-b": ("b1", "b2", "b3", "b4"), "df-c": ("c1", "c2", "c3", "c4")},
 }

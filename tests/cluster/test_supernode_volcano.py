@@ -173,6 +173,19 @@ def test_each_of_two_groups_gets_a_domain(supernodes: SupernodeRig) -> None:
     supernodes.clear(team, others)
 
 
+def test_two_groups_that_need_every_node_are_sorted_out(supernodes: SupernodeRig) -> None:
+    """Each refused bind leaves fewer nodes for the next try."""
+    team = supernodes.site.namespace()
+
+    supernodes.rig.job(team, job("all", {"master": 1, "worker": 15}, size=64))
+
+    nodes = supernodes.wait_for_nodes(team, "all-", 16, within=2 * WITHIN)
+    first = {"all-master-0", *(f"all-worker-{number}" for number in range(7))}
+    groups = [{nodes[name] for name in names} for names in (first, nodes.keys() - first)]
+    assert sorted(map(sorted, groups)) == [sorted(FULL), sorted(FREE)]
+    supernodes.clear(team)
+
+
 def test_partitions_of_a_task_are_groups_without_refused_binds(supernodes: SupernodeRig) -> None:
     """Where each group is a partition, vc-scheduler places both at once."""
     team, others = supernodes.site.namespace(), supernodes.site.namespace()
