@@ -18,6 +18,7 @@ from agent.share import NotYetError
 from allocator.model.allocation import Grant
 from allocator.model.request import Mode
 
+LEAST_CLIENTS: Final = 16  # that a server takes, on GPUs before Volta
 ENSURE_TIMEOUT: Final = 15.0  # seconds; kubelet gives PreStartContainer 30
 
 
@@ -127,6 +128,18 @@ class MpsController:
         """Return the most clients that one server was seen with."""
         seen = (watched.gpu.progress.most_clients for watched in self._gpus.values())
         return max(seen, default=0)
+
+    def client_limits(self) -> Mapping[str, int]:
+        """Return how many clients a server takes that refused one, by the UUID of its GPU.
+
+        As many as it was seen with. Programs with many contexts make a server refuse clients early,
+        so no limit is believed that is lower than that of any GPU.
+        """
+        return {
+            gpu: max(LEAST_CLIENTS, watched.gpu.progress.most_clients)
+            for gpu, watched in sorted(self._gpus.items())
+            if watched.gpu.progress.refused
+        }
 
     @property
     def is_idle(self) -> bool:
