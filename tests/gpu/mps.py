@@ -104,7 +104,6 @@ async def _daemon(bench: Bench, gpu: str, figures: Figures) -> AsyncIterator[_Cl
     """Yield a client of a daemon whose server takes clients under our limits."""
     # Not in the bench's folder: the paths of sockets are short.
     with tempfile.TemporaryDirectory(prefix="vgpu-mps-") as folder:
-        Path(folder).chmod(0o755)
         client = _Client(Path(folder))
         before = bench.driver.compute_mode(gpu)
         began = time.monotonic()
