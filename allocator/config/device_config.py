@@ -2,10 +2,12 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, TypeVar
+
+import msgspec
 
 from allocator.catalog.vocabularies import (
     CATALOGUE,
@@ -19,7 +21,7 @@ from allocator.config.document import DocumentError, DocumentTable, Notes, descr
 from allocator.config.settings import HamiSettings, MemoryUnit, NodeAgent, Settings
 from allocator.mig.geometry import Geometries, GeometryEntry, GeometryGroup, Item, defects
 from allocator.mig.profiles import shape_of
-from allocator.model.problem import Loaded, Rejected
+from allocator.model.problem import Loaded, Problem, Rejected
 from allocator.model.request import Mode
 from allocator.model.units import CorePercent, MiB
 
@@ -325,7 +327,49 @@ def _hami_vocabulary(hami: HamiSettings, *, slot: str) -> Vocabulary:
 
 
 def configured_vocabularies(settings: Settings, devices: DeviceConfig) -> tuple[Vocabulary, ...]:
-    """Return the vocabularies that are served, with the names and units of this configuration."""
+    """Return the vocabularies that are served, with the names and units of this configuration.
+
+    One is left out that shares a name with Volcano's, as *devices* renames it: its amounts would be
+    read in another unit. :func:`vocabulary_problems` tells of it.
+    """
+    wanted = _wanted_vocabularies(settings, devices)
+    lost = {vocabulary.name for vocabulary, _ in _shared_names(wanted)}
+    return tuple(vocabulary for vocabulary in wanted if vocabulary.name not in lost)
+
+
+def vocabulary_problems(settings: Settings, devices: DeviceConfig) -> tuple[Problem, ...]:
+    """Return why vocabularies that *settings* name are not served beside *devices*."""
+    wanted = _wanted_vocabularies(settings, devices)
+    keys = {devices.count_name: "resourceCountName", devices.memory_name: "resourceMemoryName"}
+    keys[devices.percent_name] = "resourceMemoryPercentageName"
+    keys[devices.cores_name] = "resourceCoreName"
+    hami = {
+        getattr(settings.hami, one.name): f"hami.{one.encode_name}"
+        for one in msgspec.structs.fields(HamiSettings)
+    }
+    return tuple(
+        Problem(
+            path=f"settings.yaml: {hami[name] if lost.name == HAMI.name else 'vocabularies'}",
+            what=f"{describe(name)} is {keys[name]} in device-config.yaml too, so the vocabulary "
+            f"{lost.name} is not served",
+            accepted=f"another name in one of the two, or vocabularies without {lost.name}",
+        )
+        for lost, name in _shared_names(wanted)
+    )
+
+
+def _shared_names(wanted: Sequence[Vocabulary]) -> tuple[tuple[Vocabulary, str], ...]:
+    """Return each vocabulary that has a resource of Volcano's, and its first such resource."""
+    volcano = {name for v in wanted if v.name == VOLCANO.name for name in v.resources}
+    return tuple(
+        (vocabulary, shared[0])
+        for vocabulary in wanted
+        if vocabulary.name != VOLCANO.name
+        and (shared := [name for name in vocabulary.resources if name in volcano])
+    )
+
+
+def _wanted_vocabularies(settings: Settings, devices: DeviceConfig) -> tuple[Vocabulary, ...]:
     names = {
         VOLCANO.count or "": devices.count_name,
         VOLCANO.memory or "": devices.memory_name,
