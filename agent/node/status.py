@@ -54,6 +54,8 @@ class Hardware:
     cuda: str = ""  # the newest CUDA that it supports, as 13.1
     # the most clients that an MPS server of this driver was seen with at once
     mps_clients: int = 0
+    # the clients that a server takes that refused one, by the UUID of its GPU
+    mps_limits: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     instances: tuple[RealisedInstance, ...] = ()
     # why a GPU takes no entries, by UUID
     unhealthy: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -130,7 +132,8 @@ def _served_gpu(
     if mode is Mode.MIG and board is None:  # no instance could be promised or read
         mode, reason = Mode.HAMI_CORE, "its MIG profiles are unknown"
     if mode is Mode.MPS:
-        slots = min(slots, most_clients(hardware.cuda, seen=hardware.mps_clients))
+        most = most_clients(hardware.cuda, seen=hardware.mps_clients)
+        slots = min(slots, hardware.mps_limits.get(device.uuid, most))
     reason = hardware.unhealthy.get(device.uuid, "") or reason or mode_clash(mode, before)
     if device.memory < 1:  # the API server would refuse the whole object
         reason = reason or "the driver does not report its memory"

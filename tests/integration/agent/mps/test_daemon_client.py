@@ -80,6 +80,22 @@ def test_a_program_that_reads_nothing_answers_all_the_same(
         runner.run(asyncio.wait_for(story(), 60))
 
 
+def test_a_client_too_many_is_read_from_the_log(node: Node) -> None:
+    """Of a log that is longer than what is read of it, and of none."""
+
+    async def story() -> None:
+        await node.start()
+        assert await node.client.last_refusal(GPU) == ""
+        (Path(node.folders.log) / "server.log").write_text("Server has started\n" * 10_000)
+        assert await node.client.last_refusal(GPU) == ""
+        for pid in range(1000, 1000 + 60):
+            await node.client.ask(GPU, f"test_connect {pid} 1 1")
+        await node.client.ask(GPU, "test_connect 5 1 1")
+        assert "CUDA_ERROR_MPS_MAX_CLIENTS_REACHED" in await node.client.last_refusal(GPU)
+
+    run(story)
+
+
 def test_limits_reach_clients_of_the_real_process(node: Node) -> None:
     """A client that asks for more gets the server's limits, one that asks for less its own."""
 

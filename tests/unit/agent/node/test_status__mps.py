@@ -154,5 +154,8 @@ def test_no_more_pods_share_a_gpu_than_the_driver_takes(
     (one,) = served_gpus(hardware, DeviceConfig(), node, before=None)
 
     assert one.gpu.slots == slots
-    (soft,) = served_gpus(hardware, DeviceConfig(), replace(node, mode=Mode.HAMI_CORE), before=None)
+    full = replace(hardware, mps_limits={"GPU-0": 8})
+    (few,) = served_gpus(full, DeviceConfig(), node, before=None)
+    assert few.gpu.slots == 8
+    (soft,) = served_gpus(full, DeviceConfig(), replace(node, mode=Mode.HAMI_CORE), before=None)
     assert soft.gpu.slots == split
