@@ -70,6 +70,7 @@ POD_GROUP_KEYS: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/
 GROUP_SIZE_KEY: Final = "metax-tech.com/gpu-group-size"
 CDI_PREFIX: Final = "cdi.k8s.io/"
 AGENT_LABEL: Final = f"{OWN}agent"  # set by our agent on its Node, with its version
+SIMULATED_LABEL: Final = f"{OWN}simulated"  # "true" on a Node whose MetaX GPUs our agent simulates
 CAPACITY_KEY: Final = f"{OWN}capacity"  # annotation: the resources whose capacity an agent wrote
 # On our ValidatingWebhookConfiguration, where a policy reads it: what only our agents offer.
 SOLE_KEY: Final = f"{OWN}sole-resources"

@@ -57,6 +57,7 @@ _NODE_KEYS: Final = (
     "devicesplitcount",
     "migstrategy",
     "filterdevices",
+    "mpsdevices",  # ours: no device plugin of Volcano's reads it
 )
 _RESOURCE_NAME: Final = re.compile(r"[a-z0-9.-]{1,253}/[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
 # ``UUID[group-position]`` in a list separated by , : and ; cannot be decoded otherwise.
@@ -94,10 +95,25 @@ class NodeConfig:
     cores_scaling: float | None = None
     excluded_uuids: frozenset[str] = frozenset()
     excluded_indexes: frozenset[int] = frozenset()
+    # GPUs that are to be in mode mps, whatever ``mode`` is
+    mps_uuids: frozenset[str] = frozenset()
+    mps_indexes: frozenset[int] = frozenset()
 
     def excludes(self, uuid: str, index: int) -> bool:
         """Say whether the node excludes the GPU with this UUID or index."""
         return uuid in self.excluded_uuids or index in self.excluded_indexes
+
+    def mode_of(self, uuid: str, index: int) -> Mode:
+        """Return the mode that the GPU with this UUID or index is to be in."""
+        named = uuid in self.mps_uuids or index in self.mps_indexes
+        return Mode.MPS if named else self.mode
+
+    def mode_text(self, uuid: str, index: int) -> str:
+        """Return what says in which mode that GPU is to be, as the start of a sentence."""
+        named = self.mode_of(uuid, index) is not self.mode
+        return (
+            f"mpsdevices names it for mode {Mode.MPS}" if named else f"operatingmode is {self.mode}"
+        )
 
 
 def load_device_config(text: str) -> Loaded[DeviceConfig] | Rejected:
@@ -252,7 +268,8 @@ def _node_config(table: DocumentTable, earlier: NodeConfig | None) -> NodeConfig
     if earlier is not None:
         table.notes.warning(table.at("name"), f"{describe(earlier.name)} twice", "one entry")
     before = earlier or NodeConfig(name=str(table.values.get("name", "")))
-    uuids, indexes = _excluded_devices(table)
+    uuids, indexes = _devices(table, "filterdevices")
+    mps_uuids, mps_indexes = _devices(table, "mpsdevices")
     return NodeConfig(
         name=before.name,
         mode=_mode(table, before.mode),
@@ -262,6 +279,8 @@ def _node_config(table: DocumentTable, earlier: NodeConfig | None) -> NodeConfig
         cores_scaling=_scaling(table, "devicecorescaling") or before.cores_scaling,
         excluded_uuids=uuids or before.excluded_uuids,
         excluded_indexes=indexes or before.excluded_indexes,
+        mps_uuids=mps_uuids or before.mps_uuids,
+        mps_indexes=mps_indexes or before.mps_indexes,
     )
 
 
@@ -278,12 +297,13 @@ def _scaling(table: DocumentTable, key: str) -> float | None:
     return table.number(key, 1.0) if table.values.get(key) else None
 
 
-def _excluded_devices(table: DocumentTable) -> tuple[frozenset[str], frozenset[int]]:
-    value = table.values.get("filterdevices")
-    path = table.at("filterdevices")
-    filters = DocumentTable.of({} if value is None else value, path, table.notes).lower_keys()
-    filters.check_keys(("uuid", "index"), refuse=False)
-    return frozenset(filters.texts("uuid")), frozenset(filters.integers("index", high=1023))
+def _devices(table: DocumentTable, key: str) -> tuple[frozenset[str], frozenset[int]]:
+    """Return the GPUs that *key* lists, by UUID and by index."""
+    value = table.values.get(key)
+    listed = DocumentTable.of({} if value is None else value, table.at(key), table.notes)
+    by_name = listed.lower_keys()
+    by_name.check_keys(("uuid", "index"), refuse=False)
+    return frozenset(by_name.texts("uuid")), frozenset(by_name.integers("index", high=1023))
 
 
 def _hami_vocabulary(hami: HamiSettings, *, slot: str) -> Vocabulary:

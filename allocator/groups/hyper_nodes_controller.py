@@ -27,7 +27,6 @@ from kube.errors import ConflictError, InvalidError, NotFoundError
 SWEEP_SECONDS: Final = 5.0
 HYPER_NODES: Final = f"/apis/{API_VERSION}/hypernodes"
 POD_GROUPS: Final = "/apis/scheduling.volcano.sh/v1beta1/namespaces/{}/podgroups/{}"
-_DIGITS: Final = 9  # of a number of GPUs
 FIELD_MANAGER: Final = "vgpu-admission-hypernodes"
 log = structlog.get_logger(__name__)
 
@@ -48,7 +47,7 @@ class _HyperNodeList(msgspec.Struct, frozen=True):
 
 
 class _PodGroupSpec(msgspec.Struct, frozen=True, rename="camel"):
-    min_resources: dict[str, str | int] | None = None
+    min_member: int | None = None
     network_topology: dict[str, Any] | None = None
 
 
@@ -146,23 +145,26 @@ class PodGroupTopologyController:
         self._waiting = waiting
         self._counts = counts
         self._enabled = enabled
-        self._judged: frozenset[str] = frozenset()  # jobs
+        self._judged: dict[str, int] = {}  # the number of pods of each job when it was judged
+        self._kept: set[str] = set()  # jobs whose PodGroup has a topology of ours
 
     async def sweep(self) -> None:
-        """Judge each PodGroup once; raises :class:`kube.errors.KubeError`."""
+        """Judge each PodGroup, again with more pods; raises :class:`kube.errors.KubeError`."""
         if not self._enabled():
-            self._judged = frozenset()
+            self._judged, self._kept = {}, set()
             return
         jobs = {job: pods for job, pods in self._waiting() if POD_GROUP_JOB in job}
         for job, pods in jobs.items():
-            if job not in self._judged and await self._judge(job, job_size(pods)):
-                self._judged |= {job}
-        self._judged &= jobs.keys()
+            if self._judged.get(job, 0) < len(pods) and await self._judge(job, pods):
+                self._judged[job] = len(pods)
+        self._judged = {job: count for job, count in self._judged.items() if job in jobs}
+        self._kept &= jobs.keys()
 
-    async def _judge(self, job: str, size: int) -> bool:
+    async def _judge(self, job: str, pods: Collection[GroupPod]) -> bool:
         """Write the topology where it is due; return false where it has to be tried again.
 
-        A PodGroup that has one already keeps it. So does one with more GPUs than one group.
+        A PodGroup that has one already keeps it. One of ours goes when pods come that are not of
+        the first group.
         """
         namespace, _, name = job.partition(POD_GROUP_JOB)
         path = POD_GROUPS.format(namespace, name)
@@ -173,23 +175,26 @@ class PodGroupTopologyController:
         except msgspec.MsgspecError:
             log.warning("PodGroup not read", job=job)
             return True
-        spec = found.spec
-        gpus = _gpus(spec.min_resources or {}, self._counts())
-        if spec.network_topology is not None or not 0 < gpus <= size:
+        members = max(len(pods), found.spec.min_member or 0)
+        is_one_group = members <= pods_of_group(pods, self._counts())
+        there = found.spec.network_topology is not None
+        if there == is_one_group or (there and job not in self._kept):
             return True
-        topology = {"mode": "hard", "highestTierAllowed": HIGHEST_TIER}
+        topology = {"mode": "hard", "highestTierAllowed": HIGHEST_TIER} if is_one_group else None
         change = {"metadata": {"uid": found.metadata.uid}, "spec": {"networkTopology": topology}}
         try:
             await self._client.merge_patch(path, change)
         except (ConflictError, InvalidError, NotFoundError):
             return False
-        log.info("PodGroup is kept inside one HyperNode", job=job)
+        (self._kept.add if is_one_group else self._kept.discard)(job)
+        log.info("network topology of a PodGroup", job=job, topology=topology)
         return True
 
 
-def _gpus(resources: dict[str, str | int], counts: Collection[str]) -> int:
-    """Return the GPUs of *resources*, 0 where a number cannot be read."""
-    texts = [str(resources[name]) for name in counts if name in resources]
-    return sum(
-        int(text) for text in texts if text.isascii() and text.isdigit() and len(text) <= _DIGITS
-    )
+def pods_of_group(pods: Collection[GroupPod], counts: Collection[str]) -> int:
+    """Return how many *pods* of a job make a group; 0 where none of them asks for GPUs.
+
+    *counts* are the resources that count GPUs. A pod may ask in several vocabularies at once.
+    """
+    gpus = max((n for pod in pods for name, n in pod.limits if name in counts), default=0)
+    return max(1, job_size(pods) // gpus) if gpus else 0

@@ -1,5 +1,6 @@
 """The pods of jobs that may have groups, followed by the watch of all pods."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Final
@@ -12,6 +13,7 @@ from allocator.request.amounts import group_size
 from allocator.request.pod_fields import WatchedPod, decode_owned, shared
 from kube.shared_informer import SharedInformer
 
+_DIGITS: Final = 9  # of an amount of a resource
 _NOBODY: Final[Mapping[str, GroupPod]] = {}
 
 
@@ -95,7 +97,23 @@ def group_pod(pod: WatchedPod, raw: bytes) -> GroupPod | None:
         size=group_size(annotations.get(GROUP_SIZE_KEY, "")),
         node=shared(owned.spec.node_name),
         created=zoned_time(metadata.creation_timestamp),
+        limits=_limits(pod),
     )
+
+
+def _limits(pod: WatchedPod) -> tuple[tuple[str, int], ...]:
+    """Return what the containers of *pod* ask for of each extended resource.
+
+    An amount that is no whole number is left out: no GPUs are counted by it.
+    """
+    sums = Counter[str]()
+    for container in pod.spec.containers:
+        limits = (container.resources.limits if container.resources else None) or {}
+        for name, amount in limits.items():
+            digits = bytes(amount).strip(b'"')
+            if "/" in name and digits.isdigit() and len(digits) <= _DIGITS:
+                sums[shared(name)] += int(digits)
+    return tuple(sums.items())
 
 
 def _asks(pod: WatchedPod) -> bool:

@@ -132,25 +132,39 @@ def test_hyper_nodes_of_others_stay() -> None:
     assert site.sweep() == ["df1"]
 
 
-def judged(
-    spec: Json, *, size: int = 64, job: str = "team-a/podgroup demo", conflicts: int = 0
-) -> Json:
-    """Return the spec of a PodGroup once it was judged twice."""
+JOB = "team-a/podgroup demo"
+GPU, SLOT = "metax-tech.com/gpu", "volcano.sh/vgpu-number"
+
+
+def members(
+    count: int, *, size: int = 64, limits: tuple[tuple[str, int], ...] = ((GPU, 8),)
+) -> list[GroupPod]:
+    """Return pods of one PodGroup, of which the first names the size of a group."""
+    return [
+        GroupPod(uid=str(number), job=JOB, name="p", size=0 if number else size, limits=limits)
+        for number in range(count)
+    ]
+
+
+def judged(spec: Json, *steps: list[GroupPod], job: str = JOB, conflicts: int = 0) -> Json:
+    """Return the spec of a PodGroup once it was judged with each of the *steps* of its pods."""
     group = {"metadata": {"name": "demo", "uid": "u"}, "spec": dict(spec)}
     volcano = Volcano(pod_groups={"demo": group}, conflicts=conflicts)
-    member = GroupPod(uid="p", job=job, name="p", size=size)
+    now: list[list[GroupPod]] = [[]]
     controller = PodGroupTopologyController(
         volcano,
-        waiting=lambda: [(job, [member])],
-        counts=lambda: {"metax-tech.com/gpu", "volcano.sh/vgpu-number"},
+        waiting=lambda: [(job, now[0])],
+        counts=lambda: {GPU, SLOT},
         enabled=lambda: True,
     )
 
-    async def twice() -> None:
-        await controller.sweep()
-        await controller.sweep()
+    async def run() -> None:
+        for step in steps:
+            now[0] = step
+            await controller.sweep()
+            await controller.sweep()
 
-    asyncio.run(twice())
+    asyncio.run(run())
     found: Json = volcano.pod_groups["demo"]["spec"]
     return found
 
@@ -159,41 +173,59 @@ TOPOLOGY = {"mode": "hard", "highestTierAllowed": 2}
 
 
 @pytest.mark.parametrize("conflicts", [0, 1])
-def test_a_pod_group_that_is_one_group_stays_in_one_hyper_node(conflicts: int) -> None:
-    """A conflict is tried again."""
-    resources = {"minResources": {"metax-tech.com/gpu": "64", "cpu": "8"}}
-    assert judged(resources, conflicts=conflicts)["networkTopology"] == TOPOLOGY
+@pytest.mark.parametrize(
+    ("spec", "pods"),
+    [
+        ({"minMember": 8}, members(1)),
+        ({"minMember": 8}, members(8)),
+        ({"minMember": 1}, members(8)),
+        ({}, members(8)),
+        ({"minMember": None, "minResources": {"pods": "8"}}, members(8)),
+        ({"minMember": 8}, members(8, limits=((SLOT, 8), (GPU, 8)))),
+        ({"minMember": 1}, members(1, size=4)),
+    ],
+)
+def test_a_pod_group_that_is_one_group_stays_in_one_hyper_node(
+    spec: Json, pods: list[GroupPod], conflicts: int
+) -> None:
+    """GPUs are counted in one vocabulary only; a conflict is tried again."""
+    assert judged(spec, pods, conflicts=conflicts)["networkTopology"] == TOPOLOGY
 
 
 @pytest.mark.parametrize(
-    "spec",
+    ("spec", "pods"),
     [
-        {"minResources": {"metax-tech.com/gpu": "128"}},
-        {"minResources": {"metax-tech.com/gpu": "0"}},
-        {"minResources": {"metax-tech.com/gpu": "-64"}},
-        {"minResources": {"metax-tech.com/gpu": "64k"}},
-        {"minResources": {"metax-tech.com/gpu": "9" * 4000}},
-        {"minResources": {"metax-tech.com/gpu": "\u0664"}},
-        {"minResources": {"cpu": "64"}},
-        {"minResources": None},
-        {"minResources": "64"},
-        {"minResources": {"metax-tech.com/gpu": ["64"]}},
-        {},
+        ({"minMember": 9}, members(1)),
+        ({"minMember": 1}, members(9)),
+        ({"minMember": 8}, members(8, size=0)),
+        ({"minMember": 8}, members(8, limits=())),
+        ({"minMember": 8}, members(8, limits=(("example.com/nic", 8),))),
+        ({"minMember": 8}, members(8, limits=((GPU, 0),))),
+        ({"minMember": 8}, members(8, limits=((GPU, 999999999),))),
+        ({"minMember": "8"}, members(8)),
+        ({"minMember": 1e30}, members(8)),
+        ({"minMember": 2**63}, members(8)),
+        ({"minMember": ["8"]}, members(8)),
+        ({"minMember": {}}, members(8)),
     ],
 )
-def test_any_other_pod_group_is_left_alone(spec: Json) -> None:
+def test_any_other_pod_group_is_left_alone(spec: Json, pods: list[GroupPod]) -> None:
     """It has several groups, asks for none of our GPUs, or cannot be read."""
-    assert "networkTopology" not in judged(spec)
+    assert "networkTopology" not in judged(spec, pods)
 
 
-def test_a_topology_that_is_there_stays() -> None:
+def test_a_topology_of_ours_goes_with_the_first_pod_of_a_second_group() -> None:
+    """Without it the pods of a job could not be in two domains."""
+    assert judged({"minMember": 1}, members(8), members(9))["networkTopology"] is None
+
+
+@pytest.mark.parametrize("pods", [members(8), members(9)])
+def test_a_topology_that_is_there_stays(pods: list[GroupPod]) -> None:
     """Whoever wrote it knows better."""
     mine = {"mode": "soft"}
-    spec = {"minResources": {"metax-tech.com/gpu": "64"}, "networkTopology": mine}
-    assert judged(spec)["networkTopology"] == mine
+    assert judged({"minMember": 1, "networkTopology": mine}, pods)["networkTopology"] == mine
 
 
 def test_a_job_without_a_pod_group_has_no_topology() -> None:
     """Its controller is known only."""
-    spec = {"minResources": {"metax-tech.com/gpu": "64"}}
-    assert "networkTopology" not in judged(spec, job="team-a/owner u")
+    assert "networkTopology" not in judged({"minMember": 8}, members(8), job="team-a/owner u")
