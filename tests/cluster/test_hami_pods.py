@@ -148,6 +148,14 @@ def test_what_hami_would_guess_is_refused_in_its_words(node: Node) -> None:
     assert "asks for 900001 MiB on one GPU" in much
 
 
+def test_a_number_that_the_api_server_writes_with_a_suffix_stays_one(node: Node) -> None:
+    """It stores 9000000 as ``9M``; the refusal is about what no GPU has."""
+    text = node.site.refusal(node.site.namespace(), asking({GPU: 1, MEM: 9_000_000}))
+
+    assert "asks for 9000000 MiB on one GPU" in text
+    assert "GpuMemoryShort" in text
+
+
 def test_a_pod_without_gpus_is_nobodys(node: Node) -> None:
     """The conditions name resources, and this one has none of them."""
     assert node.site.refusal(node.site.namespace(OPTED_IN), pod(container())) == ""
