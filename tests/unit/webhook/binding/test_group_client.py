@@ -118,6 +118,18 @@ def replica(calls: Ledgers, *, boxes: Mapping[str, Mapping[str, Sequence[str]]])
     return binder
 
 
+def at_once(
+    calls: Ledgers, boxes: Mapping[str, Mapping[str, Sequence[str]]], nodes: Mapping[str, str]
+) -> list[Json]:
+    """Bind each pod of *nodes* to its node at the same time, each by a replica of its own."""
+
+    async def all_of_them() -> list[Json]:
+        binds = (bind(replica(calls, boxes=boxes), pod, node) for pod, node in nodes.items())
+        return list(await asyncio.gather(*binds))
+
+    return asyncio.run(all_of_them())
+
+
 def _unknown(_: str) -> Ledger | None:
     return None
 
@@ -163,12 +175,7 @@ def test_of_two_groups_that_begin_at_once_one_stays() -> None:
     """Two replicas that know nothing of each other would give half of the room to each."""
     calls = server()
 
-    async def both() -> list[Json]:
-        replicas = [replica(calls, boxes=ONE_BOX) for _ in range(2)]
-        binds = (bind(replicas[0], "a-0", "n1"), bind(replicas[1], "b-0", "n3"))
-        return list(await asyncio.gather(*binds))
-
-    first, second = asyncio.run(both())
+    first, second = at_once(calls, ONE_BOX, {"a-0": "n1", "b-0": "n3"})
     assert first["allowed"]
     assert not second["allowed"]
     assert "another group takes its room" in str(second["status"])
@@ -179,24 +186,18 @@ def test_two_groups_that_both_find_room_both_stay() -> None:
     """Each in a domain of its own."""
     calls = server()
 
-    async def both() -> list[Json]:
-        replicas = [replica(calls, boxes=TWO_BOXES) for _ in range(2)]
-        binds = (bind(replicas[0], "a-0", "n1"), bind(replicas[1], "b-0", "n5"))
-        return list(await asyncio.gather(*binds))
+    answers = at_once(calls, TWO_BOXES, {"a-0": "n1", "b-0": "n5"})
 
-    assert [answer["allowed"] for answer in asyncio.run(both())] == [True, True]
+    assert [answer["allowed"] for answer in answers] == [True, True]
 
 
 def test_two_pods_of_one_group_that_begin_at_once_end_in_one_domain() -> None:
     """Each replica may have chosen another; one of the two goes back to its scheduler."""
     calls = server()
 
-    async def both() -> list[Json]:
-        replicas = [replica(calls, boxes=TWO_BOXES) for _ in range(2)]
-        binds = (bind(replicas[0], "a-0", "n1"), bind(replicas[1], "a-1", "n5"))
-        return list(await asyncio.gather(*binds))
+    answers = at_once(calls, TWO_BOXES, {"a-0": "n1", "a-1": "n5"})
 
-    assert sum(answer["allowed"] for answer in asyncio.run(both())) == 1
+    assert sum(answer["allowed"] for answer in answers) == 1
     assert len(entries(calls)) == 1
 
 
