@@ -111,6 +111,15 @@ def sociable(_world: World, found: Json) -> Json:
     return read
 
 
+def classless(_world: World, found: Json) -> Json:
+    """Read a GPUNode as who knows of no sharing classes."""
+    read = copy.deepcopy(found)
+    for entry in read["spec"]["entries"]:
+        for device in (d for held in entry["containers"] for d in held["devices"]):
+            device.pop("share", None)
+    return read
+
+
 def slotless(_world: World, found: Json) -> Json:
     """Read a GPUNode as if any number could share a GPU."""
     return _gpus_with(found, slots=64)

@@ -12,14 +12,22 @@ from allocator.model.gpu import Gpu
 from allocator.model.request import ContainerRequest, Mode, PodRequest
 from allocator.model.units import CorePercent
 
+# The mode of the GPU that serves each mode of a grant. Shares that are only accounted for take part
+# in a GPU that is shared in software.
+SERVED_BY: Final = {
+    Mode.MIG: Mode.MIG,
+    Mode.HAMI_CORE: Mode.HAMI_CORE,
+    Mode.MEMORY_ONLY: Mode.HAMI_CORE,
+    Mode.MPS: Mode.MPS,
+    Mode.SGPU: Mode.SGPU,
+}
+_ONLINE, _OFFLINE = "online", "offline:"
 WHOLE: Final = 100  # percent of the cores of a GPU
 
 
 def wrong(gpu: Gpu) -> Iterator[str]:
     """Yield what must not be so of the grants on a GPU, whoever holds memory beside them."""
-    # Shares that are only accounted for take part in a GPU that is shared in software.
-    taken = (Mode.HAMI_CORE, Mode.MEMORY_ONLY) if gpu.mode is Mode.HAMI_CORE else (gpu.mode,)
-    if any(grant.mode not in taken for grant in gpu.grants):
+    if any(SERVED_BY[grant.mode] is not gpu.mode for grant in gpu.grants):
         yield f"S4 {gpu.uuid} in mode {gpu.mode}: {[str(grant.mode) for grant in gpu.grants]}"
     elif gpu.mode is Mode.MIG:
         yield from _wrongly_cut(gpu)
@@ -47,8 +55,17 @@ def _wrongly_shared(gpu: Gpu) -> Iterator[str]:
     memory, cores = (sum(amounts) for amounts in _amounts(gpu))
     if memory > gpu.memory or cores > WHOLE or len(gpu.grants) > gpu.slots:
         yield f"S1 {gpu.uuid} with {gpu.slots} slots: {[(g.memory, g.cores) for g in gpu.grants]}"
+    if _of_several_classes([grant.share for grant in gpu.grants]):
+        yield f"S1 {gpu.uuid} is divided by {[grant.share for grant in gpu.grants]}"
     if len(gpu.grants) > 1 and any(grant.cores >= WHOLE for grant in gpu.grants):
         yield f"S2 {gpu.uuid}: {[(g.memory, g.cores) for g in gpu.grants]}"
+
+
+def _of_several_classes(shares: Sequence[str]) -> bool:
+    """Say whether pods share a GPU that may not: of two policies, or online beside one of none."""
+    others = {share for share in shares if share != _ONLINE}
+    online = len(others) < len(set(shares))
+    return len(others) > 1 or (online and not all(one.startswith(_OFFLINE) for one in others))
 
 
 def _amounts(gpu: Gpu) -> tuple[list[int], list[int]]:
@@ -65,7 +82,7 @@ def serves(gpu: Gpu, grant: Grant, ask: ContainerRequest) -> bool:
     """Say whether a grant is what was asked for: as much, or an instance that is no smaller."""
     memory = ask.memory_on(gpu.memory)
     if grant.placed is None:
-        return (grant.memory, grant.cores) == (memory, ask.cores)
+        return (grant.memory, grant.cores, grant.share) == (memory, ask.cores, ask.share)
     profile = grant.placed.profile
     sms = 0 if gpu.board is None else gpu.board.sms
     return profile.memory >= memory and WHOLE * profile.sms >= ask.cores * sms
@@ -119,4 +136,6 @@ def _instances(gpu: Gpu) -> Iterator[Grant]:
 
 def _share(gpu: Gpu, ask: ContainerRequest, mode: Mode) -> Iterator[Grant]:
     memory = ask.memory_on(gpu.memory)
-    yield Grant(gpu=gpu.uuid, mode=mode, memory=memory, cores=ask.cores)
+    if ask.share.startswith(_OFFLINE) and any(grant.share == _ONLINE for grant in gpu.grants):
+        return  # one that is there first may be joined by a pod of class online, not the reverse
+    yield Grant(gpu=gpu.uuid, mode=mode, memory=memory, cores=ask.cores, share=ask.share)

@@ -30,6 +30,7 @@ from tests.model.cluster import World
 from tests.model.faulty_transport import (
     alone,
     blind,
+    classless,
     forgetful,
     hopeful,
     slotless,
@@ -78,6 +79,7 @@ REACHED = (
     "beside foreign memory",
     "shared by gpushare",
     "whole by gpushare",
+    "shared by metax",
 )
 
 
@@ -194,12 +196,13 @@ def test_the_oldest_entry_of_an_unbound_pod_is_replaced() -> None:
     ("wiring", "fault", "invariant"),
     [
         pytest.param(untested, FAULTLESS, "S([1358]|10) ", id="no-test-in-the-patch"),
-        pytest.param(untested_commit, FAULTLESS, "S[138] ", id="no-test-in-a-commit"),
+        pytest.param(untested_commit, FAULTLESS, "S([138]|10) ", id="no-test-in-a-commit"),
         pytest.param(honest, Fault(reconciler=untested), "S[89] ", id="no-test-in-a-removal"),
         pytest.param(honest, Fault(reconciler=unversioned), "S9 ", id="removal-of-what-has-moved"),
         pytest.param(uninventoried, FAULTLESS, "S(4|10) ", id="commit-on-what-GPUs-were"),
         pytest.param(honest, Fault(binder=Coreless), "S1 ", id="cores-not-added-up"),
         pytest.param(honest, Fault(seen=sociable), "S2 ", id="whole-GPU-shared"),
+        pytest.param(honest, Fault(seen=classless), "S1 .* divided", id="classes-not-looked-at"),
         pytest.param(honest, Fault(seen=slotless), "S1 ", id="slots-not-counted"),
         pytest.param(honest, Fault(seen=alone), "S1 .* others hold", id="foreign-memory-not-seen"),
         pytest.param(honest, Fault(seen=uncut), "S4 ", id="mode-not-looked-at"),

@@ -23,7 +23,7 @@ from kube.events import Event
 from tests.builders.gpunodes import NOON, Json, entry, gpu_node
 from tests.builders.groups import whole
 from tests.builders.model import nodes_of, soft_grant
-from tests.builders.supernodes import node_group
+from tests.builders.supernodes import Boxes, node_group
 from tests.fakes.api_objects import parsed
 from tests.fakes.api_server import ApiServer
 from tests.integration.allocator.cluster.test_inventory import play, until
@@ -31,7 +31,7 @@ from tests.integration.allocator.groups.test_node_groups_client import topo_mast
 
 SETTINGS = "/api/v1/namespaces/system/configmaps"
 NAMES = ("n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8")
-TWO_FLIES = {"sb1": {"df1": ("n1", "n2"), "df2": ("n3", "n4")}, "sb2": {"df3": NAMES[4:]}}
+TWO_FLIES: Boxes = {"sb1": {"df1": ("n1", "n2"), "df2": ("n3", "n4")}, "sb2": {"df3": NAMES[4:]}}
 TREE = node_group(TWO_FLIES)
 JOB = "team-a/owner j"
 
