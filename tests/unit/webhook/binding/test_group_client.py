@@ -18,6 +18,7 @@ from allocator.scheduling.group_steering import GroupSteering, LedgerIndex
 from allocator.supernode.group_pods import GroupPods
 from kube.client import CallOptions
 from kube.clock import Clock
+from kube.errors import ApiError, ConflictError, InvalidError, NotFoundError
 from tests.builders.bindings import answered, binding, review, stored
 from tests.builders.gpunodes import NOON, Json, entry, gpu_node
 from tests.builders.groups import SupernodeCluster
@@ -43,11 +44,15 @@ class Ledgers(FakeApiClient):
 
     stored: dict[str, Json]
     pods: dict[str, Json]
+    withdrawals: list[ApiError] = field(default_factory=list)  # how removals of entries end
+    lose_after_commit: bool = False  # the entries of a node, before all ledgers are read
 
     async def get(self, path: str, **_: Unpack[CallOptions]) -> bytes:
         await asyncio.sleep(0)
         name = path.rpartition("/")[2]
         if name == "gpunodes":
+            if self.lose_after_commit:
+                self.stored["n1"] = gpu_node(nodes_of(8, name="n1"))
             return orjson.dumps({"items": list(self.stored.values())})
         return orjson.dumps((self.stored if "/gpunodes/" in path else self.pods)[name])
 
@@ -56,6 +61,8 @@ class Ledgers(FakeApiClient):
     ) -> bytes:
         await asyncio.sleep(0)
         name = path.rpartition("/")[2]
+        if self.withdrawals and any(op["op"] == "remove" for op in ops):
+            raise self.withdrawals.pop()
         self.stored[name] = patched_or_refused(self.stored[name], ops)
         return orjson.dumps(self.stored[name])
 
@@ -248,3 +255,53 @@ def test_only_a_scheduler_that_chooses_tiers_may_take_a_wider_one(scheduler: str
     answer = asyncio.run(bind(binder, "new-0", "n4"))
 
     assert answer["allowed"] == (scheduler == "volcano"), answer
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConflictError(409, "Conflict", "it has changed"),
+        InvalidError(422, "Invalid", "a test failed"),
+        NotFoundError(404, "NotFound", "n1"),
+    ],
+)
+def test_an_entry_that_cannot_be_withdrawn_is_left_to_expire(error: ApiError) -> None:
+    """The pod is denied all the same, in the words of any group that comes second."""
+    calls = server()
+    assert asyncio.run(bind(replica(calls, boxes=ONE_BOX), "b-0", "n3"))["allowed"]
+    calls.withdrawals.append(error)
+
+    answer = asyncio.run(bind(replica(calls, boxes=ONE_BOX), "a-0", "n1"))
+
+    assert calls.withdrawals == []
+    assert not answer["allowed"]
+    message = answer["status"]["message"]
+    assert message == 'node "n1": another group takes its room at this moment [GroupDoesNotFit]'
+    assert answer["status"]["code"] == 409
+    assert entries(calls) == {"a-0": "n1", "b-0": "n3"}
+
+
+def test_an_entry_that_is_gone_is_not_withdrawn() -> None:
+    """Its GPUNode was lost, or somebody took the entry back meanwhile."""
+    calls = server()
+    assert asyncio.run(bind(replica(calls, boxes=ONE_BOX), "b-0", "n3"))["allowed"]
+    calls.lose_after_commit = True
+
+    answer = asyncio.run(bind(replica(calls, boxes=ONE_BOX), "a-0", "n1"))
+
+    assert not answer["allowed"]
+    assert entries(calls) == {"b-0": "n3"}
+
+
+def test_whoever_withdraws_takes_nobody_else_s_entry() -> None:
+    """Others of the same node stay."""
+    calls = server()
+    assert asyncio.run(bind(replica(calls, boxes=ONE_BOX), "b-0", "n3"))["allowed"]
+    before = calls.stored["n1"]
+    other = gpu_node(nodes_of(8, name="n1"), [entry("small", soft_grant(1, gpu="GPU-n9-0"))])
+    calls.stored["n1"] = {**before, "spec": other["spec"]}
+
+    answer = asyncio.run(bind(replica(calls, boxes=ONE_BOX), "a-0", "n1"))
+
+    assert not answer["allowed"]
+    assert entries(calls) == {"small": "n1", "b-0": "n3"}
