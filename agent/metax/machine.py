@@ -23,6 +23,7 @@ from allocator.model.untrusted import quote
 _MODES: Final = {Mode.NATIVE: NodeMode.NATIVE, Mode.SGPU: NodeMode.SGPU}
 _RESOURCES: Final = {NodeMode.NATIVE: GPU, NodeMode.SGPU: SGPU}
 _MIB: Final = 1024  # in a GiB
+_MOST_SHARES: Final = 16  # of a card, as MetaX divides it
 _MOST_GIB: Final = 9999  # that the label of a native node can say
 _MODEL_TEXT: Final = re.compile(r"[ -~]{1,128}", re.ASCII)
 _MODEL_LABEL: Final = re.compile(r"[0-9A-Za-z]([0-9A-Za-z._-]{0,61}[0-9A-Za-z])?", re.ASCII)
@@ -99,6 +100,11 @@ def _problems(entry: Node) -> Iterator[Problem]:
 
 def _shared_problems(path: str, gpus: tuple[Gpu, ...]) -> Iterator[Problem]:
     for gpu in gpus:
+        if gpu.slots > _MOST_SHARES:
+            yield Problem(
+                path=f"{path}.slots", what=f"{gpu.slots}", accepted=f"1 to {_MOST_SHARES}"
+            )
+            return
         if _MODEL_TEXT.fullmatch(gpu.model) is None:
             accepted = "1 to 128 printable ASCII characters"
             yield Problem(path=f"{path}.model", what=quote(gpu.model), accepted=accepted)

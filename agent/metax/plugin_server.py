@@ -12,7 +12,7 @@ import structlog
 
 from agent.deviceplugin import grpc_client
 from agent.deviceplugin.plugin_server import DeviceStreams
-from agent.metax.allocation import AllocationError, next_devices
+from agent.metax.allocation import AllocationError, LockedPod, NextDevices, next_devices
 from agent.metax.machine import MetaxMachine
 from agent.metax.node_client import MetaxNodeClient
 from agent.proto import deviceplugin_pb2 as pb
@@ -82,13 +82,24 @@ class MetaxPlugin:
             node = await self._node.read()
             pod = await self._node.locked_pod(node)
             served = self._served if pod.uid == self._serving else 0
-            given = next_devices(pod, node=self._node.name, served=served, count=len(ids))
-            if unknown := sorted(set(given.uuids) - self._known):
-                raise AllocationError(f"the pod was given {unknown[0][:64]}, which is not here")
+            try:
+                given = self._next_devices(pod, served=served, count=len(ids))
+            except AllocationError:
+                # Kubelet fails the pod for good, so it must not keep the node from others.
+                if pod.node == self._node.name:
+                    await self._node.release_lock(node)
+                raise
             if given.is_last:
                 await self._node.release_lock(node)
             self._serving, self._served = pod.uid, served + 1
             return _answer(given.uuids)
+
+    def _next_devices(self, pod: LockedPod, *, served: int, count: int) -> NextDevices:
+        """Return what *pod* gets next, all of it GPUs of this node; raises AllocationError."""
+        given = next_devices(pod, node=self._node.name, served=served, count=count)
+        if unknown := sorted(set(given.uuids) - self._known):
+            raise AllocationError(f"the pod was given {unknown[0][:64]}, which is not here")
+        return given
 
 
 async def _options(_: pb.Empty) -> pb.DevicePluginOptions:

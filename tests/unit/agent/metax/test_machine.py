@@ -63,6 +63,7 @@ HOSTILE = [
     ("mode: sgpu, foreign: [{gpu: 0, memory: 10}]", "foreign memory found", "does not tell"),
     ("mode: native, foreign: [{gpu: 0, memory: 10}]", "foreign memory found", "does not tell"),
     ("mode: native, slots: 2", "slots: 2", "1 in mode native"),
+    ("mode: sgpu, slots: 17", "slots: 17", "1 to 16"),
     ("mode: native, memory: 65535", "memory: 65535 MiB", "a multiple of 1024"),
     ("mode: native, memory: 16777216", "memory: 16777216 MiB", "up to 9999 GiB"),
     ("mode: native, model: MetaX C500", 'model: "MetaX C500"', "the value of a label"),

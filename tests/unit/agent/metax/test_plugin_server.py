@@ -79,11 +79,11 @@ def test_a_shared_node_offers_numbered_shares() -> None:
 
 def test_the_largest_node_fits_in_one_message() -> None:
     """Kubelet takes 4 MiB."""
-    largest = "gpus: 64, mode: sgpu, slots: 1000"
+    largest = "gpus: 64, mode: sgpu, slots: 16"
     found = Cluster(machine(FLEET.replace("gpus: 2, mode: sgpu, slots: 16", largest), node="n"))
     devices = [pb.Device(ID=name, health="Unhealthy") for name, _ in found.devices()]
 
-    assert len(devices) == len({device.ID for device in devices}) == 64_000
+    assert len(devices) == len({device.ID for device in devices}) == 1024
     assert pb.ListAndWatchResponse(devices=devices).ByteSize() < 4 << 20
 
 
@@ -121,14 +121,25 @@ def test_the_next_pod_begins_with_its_own_first_container() -> None:
     assert LOCK_ANNOTATION not in found.annotations
 
 
-def test_a_refused_container_takes_no_turn() -> None:
-    """The pod that has the lock is served when kubelet asks for the right number."""
+@pytest.mark.parametrize(
+    ("given", "asked", "why"),
+    [
+        ([[A]], 2, "device number not matched: 2 asked for, 1 given"),
+        ([[A, B]], 1, "device number not matched: 1 asked for, 2 given"),
+        ([], 1, "given GPUs for 0 containers"),
+        ([["GPU-of-another-node"]], 1, "GPU-of-another-node, which is not here"),
+    ],
+)
+def test_a_pod_that_is_refused_frees_the_node(given: list[list[str]], asked: int, why: str) -> None:
+    """Kubelet fails it for good, and the next one must not wait until its lock is old."""
     found = Cluster()
-    found.bind("p", [A])
+    found.bind("p", *given)
 
-    with pytest.raises(CallError, match="device number not matched: 2 asked for, 1 given"):
-        found.allocate("sgpu-00000", "sgpu-00001")
-    assert found.allocate("sgpu-00000") == A
+    with pytest.raises(CallError, match=why):
+        found.allocate(*(f"sgpu-{number:05}" for number in range(asked)))
+    assert LOCK_ANNOTATION not in found.annotations
+    found.bind("next", [B])
+    assert found.allocate("sgpu-00000") == B
 
 
 def test_a_lock_that_somebody_took_meanwhile_stays() -> None:
@@ -176,17 +187,15 @@ def test_a_lock_that_names_no_pod_serves_nobody(lock: str) -> None:
 
 
 def test_a_container_without_a_pod_behind_it_is_refused() -> None:
-    """There is no lock, its pod is gone or elsewhere, or it was given a GPU of another node."""
+    """There is no lock, or its pod is gone, elsewhere or about to come; such a lock stays."""
     found = Cluster()
     with pytest.raises(CallError, match="no pod holds the lock"):
         found.allocate("sgpu-00000")
     found.lock(f"{TIME},t,gone")
     with pytest.raises(CallError, match="t/gone, which holds the lock of the node, is gone"):
         found.allocate("sgpu-00000")
-    found.bind("elsewhere", [A], node="m")
-    with pytest.raises(CallError, match="bound to m"):
-        found.allocate("sgpu-00000")
-    found.bind("strange", ["GPU-of-another-node"])
-    with pytest.raises(CallError, match="GPU-of-another-node, which is not here"):
-        found.allocate("sgpu-00000")
-    assert LOCK_ANNOTATION in found.annotations
+    for node, why in (("m", "bound to m"), ("", "not bound")):
+        found.bind(f"p-{node or 0}", [A], node=node)
+        with pytest.raises(CallError, match=why):
+            found.allocate("sgpu-00000")
+        assert LOCK_ANNOTATION in found.annotations
