@@ -158,9 +158,10 @@ def test_a_group_that_fits_no_switchbox_waits(supernodes: SupernodeRig) -> None:
 
 
 def test_each_of_two_groups_gets_a_domain(supernodes: SupernodeRig) -> None:
-    """A group has pods of two tasks, so Volcano knows nothing of it; refused binds are repeated."""
+    """Each has room in one switchbox only; the one with the master has pods of two tasks."""
     team, others = supernodes.site.namespace(), supernodes.site.namespace()
-    filled(supernodes, others, {"a1", "b1", "b2"})
+    wait_for(lambda: len(supernodes.hyper_nodes()) == 6, within=WITHIN)
+    filled(supernodes, others, {"a1", "b1", "b2", "c1", "c2", "d1"})
 
     supernodes.rig.job(team, job("demo", {"master": 1, "worker": 7}, size=32))
 
@@ -169,8 +170,22 @@ def test_each_of_two_groups_gets_a_domain(supernodes: SupernodeRig) -> None:
     for group in (first, nodes.keys() - first):
         where = {nodes[name] for name in group}
         assert where <= FREE or where <= FULL, nodes
-    assert "networkTopology" not in supernodes.pod_group(team)["spec"]
+    (policy,) = supernodes.pod_group(team)["spec"]["subGroupPolicy"]
+    assert (policy["subGroupSize"], policy["networkTopology"]) == (4, TOPOLOGY)
     supernodes.clear(team, others)
+
+
+def test_two_groups_that_need_every_node_get_one_switchbox_each(supernodes: SupernodeRig) -> None:
+    """No bind is refused for lack of room: vc-scheduler knows the groups before it begins."""
+    team = supernodes.site.namespace()
+
+    supernodes.rig.job(team, job("all", {"master": 1, "worker": 15}, size=64))
+
+    nodes = supernodes.wait_for_nodes(team, "all-", 16, within=WITHIN)
+    first = {"all-master-0", *(f"all-worker-{number}" for number in range(7))}
+    groups = [{nodes[name] for name in names} for names in (first, nodes.keys() - first)]
+    assert sorted(map(sorted, groups)) == [sorted(FULL), sorted(FREE)]
+    supernodes.clear(team)
 
 
 def test_partitions_of_a_task_are_groups_without_refused_binds(supernodes: SupernodeRig) -> None:

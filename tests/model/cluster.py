@@ -74,9 +74,17 @@ class World(FakeApiClient):
                 self.tickets.remove(ticket)
 
     async def get(self, path: str, **_: Unpack[CallOptions]) -> bytes:
+        if path == GPU_NODES.rstrip("/"):
+            listed = await self.call(self._list_gpu_nodes)
+            for item in orjson.loads(listed)["items"]:
+                self.past.show(GPU_NODES + item["metadata"]["name"], orjson.dumps(item))
+            return listed
         found = await self.call(lambda: self._read(path))
         self.past.show(path, found)
         return found
+
+    def _list_gpu_nodes(self) -> bytes:
+        return orjson.dumps({"items": list(self.gpu_nodes.values())})
 
     async def _send(self, path: str, act: Callable[[], bytes]) -> bytes:
         """Make a call that changes something, and keep in mind what it can rest on."""

@@ -17,6 +17,7 @@ from allocator.extender.pod import SchedulingPod
 from allocator.ledger.assign import PodClaim
 from allocator.placement.choose import PlacementPolicy
 from allocator.request.pod_fields import WatchedPod
+from allocator.supernode.group_pods import GroupPods
 from kube.client import Client
 from kube.clock import Clock
 from tests.builders.model import ask, pod
@@ -52,6 +53,7 @@ class Sight:
     pending: UnboundPods = field(default_factory=UnboundPods)
     nominees: NominatedPods = field(init=False)
     extender: Extender = field(init=False)
+    groups: GroupPods = field(default_factory=GroupPods)
     tasks: list[Task] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -67,6 +69,7 @@ class Sight:
         self.pods.follow(watch)
         self.pending.follow(watch)
         self.nominees.follow(watch, self.read)
+        self.groups.follow(watch)
         self.tasks.append(asyncio.ensure_future(self.inventory.run()))
         self.tasks.append(asyncio.ensure_future(watch.follow(cast("Client", self.feeds[1]))))
 

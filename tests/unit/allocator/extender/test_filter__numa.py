@@ -1,6 +1,7 @@
 """Nodes of one class differ in their NUMA nodes, and the filter tells them apart."""
 
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -8,12 +9,14 @@ import pytest
 from allocator.extender.index import IndexBuilder
 from allocator.extender.reasons import TOO_FEW_ON_NUMA
 from allocator.model.gpu import Node
-from allocator.model.request import Mode
+from allocator.model.request import Filters, Mode, PodRequest
 from tests.builders.gpunodes import entry
 from tests.builders.model import ask, gpu, node, pod, soft_grant
 from tests.unit.allocator.extender.test_filter import asking, index_of, verdicts
 
 TWO = msgspec.structs.replace(pod(ask(1000, count=2)), one_numa=True)
+A100S = msgspec.structs.replace(TWO, filters=Filters(models=("A100",)))
+LAST_TWO = msgspec.structs.replace(TWO, filters=Filters(uuids=("GPU-n0-1", "GPU-n0-2")))
 
 
 def machine(name: str, *numas: int, mode: Mode = Mode.HAMI_CORE) -> Node:
@@ -86,3 +89,24 @@ def test_the_pods_own_entry_is_free_to_it() -> None:
 
     assert verdicts(index, asking(TWO), "n0", own_nodes={"n0"}).fitting == ["n0"]
     assert verdicts(index, asking(TWO, uid="v"), "n0").fitting == []
+
+
+@pytest.mark.parametrize(
+    ("change", "request_"),
+    [
+        pytest.param({"healthy": False}, TWO, id="unhealthy"),
+        pytest.param({"model": "NVIDIA A30"}, A100S, id="another-model"),
+        pytest.param({"mode": Mode.MPS}, TWO, id="another-mode"),
+        pytest.param({}, LAST_TWO, id="not-named"),
+    ],
+)
+def test_a_gpu_that_is_out_of_the_question_is_not_counted(
+    change: dict[str, Any], request_: PodRequest
+) -> None:
+    """Two are left, which do not sit together."""
+    there = machine("n0", 0, 0, 1)
+    index = index_of(replace(there, gpus=(replace(there.gpus[0], **change), *there.gpus[1:])))
+
+    freely = msgspec.structs.replace(request_, one_numa=False)
+    assert verdicts(index, asking(freely), "n0").fitting == ["n0"]
+    assert verdicts(index, asking(request_), "n0").failures == {"n0": TOO_FEW_ON_NUMA}

@@ -6,10 +6,12 @@ import pytest
 from allocator.catalog.vocabularies import VOCABULARIES
 from allocator.families.inventory_facts import inventory_facts
 from allocator.families.registry import FAMILIES, agent_vocabularies, modes_of, usual_mode
+from allocator.ledger.ledger import parse_ledger
 from allocator.metax.names import CARDS_KEY, GPU, LOSSES_KEY, MEMORY_LABEL, MODEL_LABEL, SGPU
 from allocator.model.request import METAX, NVIDIA, Mode, PodRequest
 from tests.builders.acme import ACME_WORDS, known_family
-from tests.builders.model import ask, pod
+from tests.builders.gpunodes import gpu_node
+from tests.builders.model import ask, nodes_of, pod
 
 MIG, SOFT, SGPU_MODE = Mode.MIG, Mode.HAMI_CORE, Mode.SGPU
 
@@ -60,6 +62,14 @@ def test_what_is_tried_is_what_gpus_may_be_in() -> None:
     assert modes_of(msgspec.structs.replace(request(), mode=Mode.MPS)) == (Mode.MPS,)
     for family in FAMILIES.values():
         assert set(family.default_modes) <= set(family.gpu_modes)
+
+
+@pytest.mark.parametrize("mode", [MIG, SOFT, Mode.MPS])
+def test_a_gpu_of_nvidias_may_be_in_each_mode_that_an_agent_reports(mode: Mode) -> None:
+    """A mode that the family does not know would leave the GPU out."""
+    (found,) = parse_ledger(gpu_node(nodes_of(1, mode=mode))).node.gpus
+
+    assert found.mode is mode
 
 
 NOTHING: dict[str, str] = {}
