@@ -11,8 +11,8 @@ import resource
 import shutil
 import signal
 import subprocess
-from collections.abc import Collection, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -300,6 +300,24 @@ def _raise_open_files(pid: int) -> None:
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (wanted, hard))
 
 
+@contextmanager
+def _readable(text: str) -> Iterator[int]:
+    """Yield a descriptor from which *text* is read, which is one short command.
+
+    It is written before the process starts: uvloop raises RuntimeError where a process closes its
+    standard input, or ends, before the loop has written to it.
+    """
+    reading, writing = os.pipe()
+    try:
+        try:
+            os.write(writing, text.encode())
+        finally:
+            os.close(writing)
+        yield reading
+    finally:
+        os.close(reading)
+
+
 async def _output(
     command: Sequence[str],
     variables: dict[str, str],
@@ -309,18 +327,19 @@ async def _output(
 ) -> str:
     """Return what *command* writes, given *text*; raises DaemonError if it fails or hangs."""
     try:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            env=variables,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
+        with _readable(text) as standard_input:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                env=variables,
+                stdin=standard_input,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+            )
     except OSError as error:
         raise DaemonError(f"{command[0]} cannot be started: {error}") from error
     try:
         async with asyncio.timeout(within):
-            answer, _ = await process.communicate(text.encode())
+            answer, _ = await process.communicate()
     except TimeoutError:
         raise DaemonError(f"no answer within {within:g} s") from None
     finally:

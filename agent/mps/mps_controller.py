@@ -130,11 +130,19 @@ class MpsController:
 
     @property
     def is_idle(self) -> bool:
-        """Say whether every compute mode is as it was and no daemon of ours runs."""
-        rests = [watched.gpu.progress.rest for watched in self._gpus.values()]
-        return (
-            all(isinstance(rest, MpsIdle) for rest in rests) and not self._services.journal.before
-        )
+        """Say whether every compute mode is as it was and no daemon of ours runs.
+
+        A GPU whose daemon has folders counts until it was looked at: a damaged journal does not
+        name it.
+        """
+        idle = {
+            gpu
+            for gpu, watched in self._gpus.items()
+            if isinstance(watched.gpu.progress.rest, MpsIdle)
+        }
+        services = self._services
+        left = self._gpus.keys() | services.journal.before.keys() | services.daemons.known()
+        return left <= idle and not services.journal.before
 
     async def settle(self) -> None:
         """Settle all GPUs once."""

@@ -71,6 +71,7 @@ GROUP_SIZE_KEY: Final = "metax-tech.com/gpu-group-size"
 GROUP_LABEL: Final = f"{OWN}group"  # on pods of a Volcano job with several groups: its number
 CDI_PREFIX: Final = "cdi.k8s.io/"
 AGENT_LABEL: Final = f"{OWN}agent"  # set by our agent on its Node, with its version
+SIMULATED_LABEL: Final = f"{OWN}simulated"  # "true" on a Node whose MetaX GPUs our agent simulates
 CAPACITY_KEY: Final = f"{OWN}capacity"  # annotation: the resources whose capacity an agent wrote
 # On our ValidatingWebhookConfiguration, where a policy reads it: what only our agents offer.
 SOLE_KEY: Final = f"{OWN}sole-resources"

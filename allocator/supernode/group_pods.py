@@ -8,6 +8,7 @@ from typing import Final
 from allocator.catalog.keys import GROUP_SIZE_KEY
 from allocator.cluster.pod_messages import pod_json
 from allocator.groups.members import GroupPod, job_of
+from allocator.model.untrusted import zoned_time
 from allocator.request.amounts import group_size
 from allocator.request.pod_fields import WatchedPod, decode_owned, shared
 from kube.shared_informer import SharedInformer
@@ -95,7 +96,7 @@ def group_pod(pod: WatchedPod, raw: bytes) -> GroupPod | None:
         name=metadata.name,
         size=group_size(annotations.get(GROUP_SIZE_KEY, "")),
         node=shared(owned.spec.node_name),
-        created=_time(metadata.creation_timestamp),
+        created=zoned_time(metadata.creation_timestamp),
         limits=_limits(pod),
     )
 
@@ -123,11 +124,3 @@ def _asks(pod: WatchedPod) -> bool:
         if container.resources is not None
         for name in container.resources.limits or ()
     )
-
-
-def _time(text: str | None) -> datetime | None:
-    try:
-        moment = datetime.fromisoformat(text or "")
-    except ValueError:
-        return None
-    return moment if moment.tzinfo else None

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from allocator.catalog.hami_keys import LOCK_ANNOTATION
+from allocator.hami.node_lock import parse_node_lock
 from allocator.ledger.schema import status_of
 from allocator.model.allocation import Entry
 from allocator.model.gpu import Gpu, Node
@@ -65,6 +67,7 @@ class Agent:
 
     def start(self) -> None:
         """Let kubelet ask for the start of a pod that is bound here; it is held before it runs."""
+        self.allocate()
         stored = self.ledger
         if stored is None or not self._speaks(stored):
             return
@@ -76,6 +79,16 @@ class Agent:
         if share is not None:
             self.running[uid] = share
             self.report()
+
+    def allocate(self) -> None:
+        """Be the device plugin that has served the pod for which the node is locked (HAMi)."""
+        machine = self.world.machines.get(self.name, {"metadata": {}})
+        annotations = machine["metadata"].get("annotations", {})
+        lock = parse_node_lock(annotations.get(LOCK_ANNOTATION, ""))
+        pod = None if lock is None else self.world.pods.get(lock.pod)
+        if pod is not None and pod["spec"].get("nodeName") == self.name:
+            rest = {key: text for key, text in annotations.items() if key != LOCK_ANNOTATION}
+            self.world.attach({**machine, "metadata": {**machine["metadata"], "annotations": rest}})
 
     def share(self, uid: str) -> Entry | None:
         """Return what a pod may start on: what it is promised at this very moment."""
@@ -153,14 +166,15 @@ class Agent:
     def recut(self) -> None:
         """Take a GPU into another mode, as its owner may while nobody has a part of it.
 
-        One without MIG goes to and fro between mps and hami-core.
+        One without MIG goes to and fro between mps and hami-core; those of MetaX's stay shared.
         """
         gpu = self.world.rng.choice(self.node.gpus)
-        board, stored = model(gpu.model).board, self.ledger
-        if stored is None or not self._speaks(stored):
+        stored = self.ledger
+        if gpu.mode is Mode.SGPU or stored is None or not self._speaks(stored):
             return
         if self.running or stored["spec"]["entries"]:
             return
+        board = model(gpu.model).board
         if gpu.mode is not Mode.HAMI_CORE:
             self._become(gpu, mode=Mode.HAMI_CORE, board=None)
         elif board is None:

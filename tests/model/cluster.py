@@ -14,6 +14,7 @@ from typing import Any, Unpack
 import jsonpatch
 import orjson
 
+from allocator.controllers.requeue import FREED_KEY
 from allocator.ledger.decode import DecodedGpuNode, decode
 from allocator.ledger.schema import FORMER_FINALIZER
 from allocator.model.request import PodRequest
@@ -145,7 +146,7 @@ class World(FakeApiClient):
 
     def _merged(self, path: str, changes: Json) -> bytes:
         if path.startswith(NODES):
-            return self._marked(path, changes["metadata"]["annotations"])
+            return self._marked(path, changes["metadata"])
         if path.startswith(PODS):
             return self._annotated(path, changes["metadata"])
         old = self._unchanged(path.removesuffix("/status"), changes["metadata"])
@@ -171,13 +172,17 @@ class World(FakeApiClient):
         self.place(found)
         return b"{}"
 
-    def _marked(self, path: str, annotations: Json) -> bytes:
+    def _marked(self, path: str, metadata: Json) -> bytes:
         name = path.rpartition("/")[2]
         if name not in self.machines:
             raise NotFoundError(404, "NotFound", path)
         found = copy.deepcopy(self.machines[name])
-        found["metadata"].setdefault("annotations", {}).update(annotations)
-        self.past.reached["wake-ups"] += 1
+        version = found["metadata"]["resourceVersion"]
+        if metadata.get("resourceVersion", version) != version:
+            raise ConflictError(409, "Conflict", path)
+        annotations = {**found["metadata"].get("annotations", {}), **metadata["annotations"]}
+        found["metadata"]["annotations"] = {k: v for k, v in annotations.items() if v is not None}
+        self.past.reached["wake-ups"] += FREED_KEY in metadata["annotations"]
         self.attach(found)
         return b"{}"
 

@@ -4,11 +4,13 @@ from pathlib import Path
 from typing import Final
 
 from allocator.config.device_config import load_device_config
+from allocator.metax.pod_devices import allocated_uuids
 from allocator.mig.geometry import Geometries
 from allocator.mig.positions import PositionTable, position_table
 from allocator.model.allocation import Grant
 from allocator.model.gpu import Gpu
 from allocator.model.problem import Loaded
+from allocator.model.request import METAX
 from allocator.volcano.device_list import LIST_ANNOTATION, parse_device_list
 from tests.builders.gpunodes import Json
 from tests.model.cluster import World
@@ -33,6 +35,12 @@ def named(found: Json) -> Named:
     return [(device.uuid, device.position) for part in parse_device_list(text) for device in part]
 
 
+def named_by_metax(found: Json) -> Named:
+    """Return what MetaX's device plugin reads on a pod."""
+    annotations = found["metadata"].get("annotations") or {}
+    return [(uuid, None) for part in allocated_uuids(annotations) for uuid in part]
+
+
 def positions(gpu: Gpu) -> PositionTable | None:
     """Return Volcano's names for the instances of a GPU."""
     return None if gpu.board is None else position_table(GEOMETRIES, gpu.model, gpu.board)
@@ -50,8 +58,9 @@ def told_truly(world: World, pod: Json) -> None:
         return
     listed = {container["name"] for container in pod["spec"]["containers"]}
     grants = [grant for held in entry.containers if held.name in listed for grant in held.grants]
-    if named(pod) != [(grant.gpu, grant.position) for grant in grants]:
-        raise BrokenError(f"S5 {uid} was told of {named(pod)}, promised {grants}")
+    told = named_by_metax(pod) if world.asked[uid].family == METAX else named(pod)
+    if told != [(grant.gpu, grant.position) for grant in grants]:
+        raise BrokenError(f"S5 {uid} was told of {told}, promised {grants}")
     gpus = {gpu.uuid: gpu for gpu in decoded.node.gpus}
     for grant in grants:
         if grant.position is not None and not _sits_there(gpus[grant.gpu], grant):

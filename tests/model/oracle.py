@@ -47,6 +47,8 @@ def _wrongly_shared(gpu: Gpu) -> Iterator[str]:
     memory, cores = (sum(amounts) for amounts in _amounts(gpu))
     if memory > gpu.memory or cores > WHOLE or len(gpu.grants) > gpu.slots:
         yield f"S1 {gpu.uuid} with {gpu.slots} slots: {[(g.memory, g.cores) for g in gpu.grants]}"
+    if len({grant.share for grant in gpu.grants}) > 1:
+        yield f"S1 {gpu.uuid} is divided by {[grant.share for grant in gpu.grants]}"
     if len(gpu.grants) > 1 and any(grant.cores >= WHOLE for grant in gpu.grants):
         yield f"S2 {gpu.uuid}: {[(g.memory, g.cores) for g in gpu.grants]}"
 
@@ -65,7 +67,7 @@ def serves(gpu: Gpu, grant: Grant, ask: ContainerRequest) -> bool:
     """Say whether a grant is what was asked for: as much, or an instance that is no smaller."""
     memory = ask.memory_on(gpu.memory)
     if grant.placed is None:
-        return (grant.memory, grant.cores) == (memory, ask.cores)
+        return (grant.memory, grant.cores, grant.share) == (memory, ask.cores, ask.share)
     profile = grant.placed.profile
     sms = 0 if gpu.board is None else gpu.board.sms
     return profile.memory >= memory and WHOLE * profile.sms >= ask.cores * sms
@@ -119,4 +121,4 @@ def _instances(gpu: Gpu) -> Iterator[Grant]:
 
 def _share(gpu: Gpu, ask: ContainerRequest, mode: Mode) -> Iterator[Grant]:
     memory = ask.memory_on(gpu.memory)
-    yield Grant(gpu=gpu.uuid, mode=mode, memory=memory, cores=ask.cores)
+    yield Grant(gpu=gpu.uuid, mode=mode, memory=memory, cores=ask.cores, share=ask.share)

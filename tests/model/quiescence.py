@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from allocator.catalog.hami_keys import LOCK_ANNOTATION
 from kube.workqueue import SWEEP_SECONDS
 from tests.model.agents import Agent
 from tests.model.cluster import World
@@ -66,6 +67,9 @@ def _at_rest(run: Run) -> None:
         return run.volcano is None or fits(pod, run.world.gpu_nodes[node], run.around)
 
     everything_has_come_to_rest(run.world, run.agents, told=run.told(), has_room=has_room_there)
+    for name, machine in run.world.machines.items():
+        if lock := machine["metadata"].get("annotations", {}).get(LOCK_ANNOTATION):
+            raise BrokenError(f"L2 {name} is still locked: {lock}")
 
 
 async def _elected(run: Run) -> Replica:
@@ -123,6 +127,7 @@ async def _second(run: Run, leader: Replica, agents: Sequence[Agent]) -> None:
     """Let a second pass, as between two sweeps, and each duty sweep once."""
     run.world.loop.now += SWEEP_SECONDS
     for agent in agents:
+        agent.allocate()
         agent.end(lingering=0.0)
         run.terminate(agent)
         agent.settle()
@@ -158,6 +163,7 @@ async def _bind_the_rest(run: Run) -> None:
             attempt = asyncio.ensure_future(schedulers.attempt(binding_of(pod, agent.name)))
             await run.finish([attempt], lagging=run.world.rng.random() < 0.5)
             _had_no_room(run, name, agent)
+            agent.allocate()
     if schedulers.unanswered_in_peace:
         raise BrokenError(f"L1 {schedulers.unanswered_in_peace} binds were not answered")
     _at_rest(run)

@@ -15,6 +15,8 @@ from allocator.controllers.drift import DriftController
 from allocator.controllers.gpunode import GpuNodeController
 from allocator.controllers.reclaim import ReclaimController
 from allocator.controllers.requeue import RequeueController
+from allocator.hami.node_lock_client import NodeLockClient
+from allocator.hami.node_lock_controller import NodeLockController
 from kube.client import ApiClient, Client
 from kube.clock import Clock
 from kube.errors import KubeError
@@ -73,6 +75,7 @@ class Replica:
     election: Election
     waker: RequeueController
     drift: DriftController
+    locks: NodeLockController
     tasks: list[Task] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     sweeping: set[str] = field(default_factory=set)
@@ -85,6 +88,7 @@ class Replica:
             "upkeep": self.upkeep.sweep,
             "late commits": self.late.sweep,
             "drift": self.drift.sweep,
+            "locks": self.locks.sweep,
         }
 
     async def sweep(self, duty: str) -> None:
@@ -157,8 +161,19 @@ def replica(world: World, wiring: Wiring, fault: Fault, *, around: AdmissionCont
             count=lambda _kind, _number: None,
             clock=clock,
         ),
+        locks=NodeLockController(
+            NodeLockClient(calls=calls, clock=clock), lambda: _locks(inventory), clock=clock
+        ),
         events=events,
     )
+
+
+def _locks(inventory: Inventory) -> Mapping[str, str] | None:
+    """Return HAMi's locks by node; all nodes of the model are ours to unlock."""
+    nodes = inventory.nodes()
+    if nodes is None:
+        return None
+    return {name: node.hami.lock for name, node in nodes.items() if node.hami.lock}
 
 
 def sight_of(world: World, fault: Fault, clock: Clock) -> Sight:

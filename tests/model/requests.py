@@ -11,24 +11,38 @@ from typing import Final
 import msgspec
 import orjson
 
-from allocator.catalog.vocabularies import GPUSHARE
+from allocator.catalog.vocabularies import GPUSHARE, METAX_SGPU, VOCABULARIES, Vocabulary
 from allocator.config.settings import DEFAULTS
-from allocator.model.request import ContainerRequest, Mode, PodRequest
+from allocator.model.request import METAX, ContainerRequest, Mode, PodRequest
+from allocator.model.sharing import DEFAULT_POLICY, QosPolicy, ShareClass
+from allocator.model.units import MiB
 from tests.builders.gpunodes import NOON, Json
 from tests.builders.model import A30, T4, ask, gpu, node, pod, snapshot
-from tests.builders.pods import CORES, MEMORY, MODE, NUMBER, admitted, container, received
+from tests.builders.pods import MODE, admitted, container, received
 from tests.builders.pods import pod as manifest
 from tests.model.cluster import World
 from webhook.admission.context import AdmissionContext
 
 Wish = PodRequest
 
+# A GPU of MetaX's that its driver divides; it has a model of its own, so that no other is like it.
+_C500: Final = replace(
+    gpu(T4), model="C500", memory=MiB(16 * 1024), mode=Mode.SGPU, slots=16, family=METAX
+)
 NODES: Final = (
     node("n0", gpu(A30, mode=Mode.MIG)),
     node("n1", gpu(T4), replace(gpu(T4, index=1), slots=2), gpu(T4, index=2, mode=Mode.MPS)),
+    node("n2", replace(_C500, slots=2), replace(_C500, index=1)),
 )
 AROUND: Final = AdmissionContext(settings=DEFAULTS, snapshot=snapshot(*NODES))
 WEAK: Final = frozenset({"p0", "p1", "p2"})
+
+
+def metax(*asks: ContainerRequest, policy: QosPolicy = DEFAULT_POLICY) -> Wish:
+    """Return a request for shares of MetaX's GPUs, of one policy."""
+    shared = [msgspec.structs.replace(one, share=str(ShareClass(policy))) for one in asks]
+    request = pod(*shared, mode=Mode.SGPU)
+    return msgspec.structs.replace(request, vocabulary=METAX_SGPU.name, family=METAX)
 
 
 def gpushare(*asks: ContainerRequest) -> Wish:
@@ -60,26 +74,40 @@ WISHES: Final[tuple[Wish, ...]] = (
     pod(ask(6000), mode=Mode.MPS),
     pod(ask(1000, cores=60), mode=Mode.MPS),
     pod(ask(12000), mode=Mode.MPS),
+    metax(ask(6 * 1024, cores=30)),
+    metax(ask(6 * 1024, cores=30), policy=QosPolicy.FIXED_SHARE),
+    metax(ask(12 * 1024, cores=60, count=2)),
+    metax(ask(cores=100)),
 )
+_VOCABULARIES: Final = {one.name: one for one in VOCABULARIES}
 
 
 @lru_cache
 def template(wish: int) -> bytes:
     """Return a pod as admission leaves it."""
     request = WISHES[wish]
-    asking = [container(one.name, _limits(request, one)) for one in request.containers]
-    named = request.mode is not None and request.vocabulary != GPUSHARE.name
-    annotations = {MODE: str(request.mode)} if named else {}
+    vocabulary = _VOCABULARIES[request.vocabulary]
+    asking = [container(one.name, _limits(vocabulary, one)) for one in request.containers]
+    annotations = {}
+    if request.mode is not None and request.mode is not vocabulary.mode:
+        annotations[MODE] = str(request.mode)
+    if vocabulary.share_keys is not None:
+        annotations[vocabulary.share_keys.policy] = request.containers[0].share
     written = manifest(*asking, annotations=annotations)
     return orjson.dumps(admitted(received(written), AROUND))
 
 
-def _limits(request: Wish, one: ContainerRequest) -> dict[str, object]:
-    if request.vocabulary != GPUSHARE.name:
-        return {NUMBER: one.count, MEMORY: one.memory, CORES: one.cores}
-    if one.memory is None:
-        return {str(GPUSHARE.count): one.count}
-    return {str(GPUSHARE.memory): one.memory // GPUSHARE.memory_factor}
+def _limits(vocabulary: Vocabulary, one: ContainerRequest) -> dict[str, int]:
+    """Return what a container asks for in the words of its vocabulary."""
+    memory = None if one.memory is None else one.memory // vocabulary.memory_factor
+    # A count of whole GPUs goes with no amount, and an amount of gpushare's with no count.
+    whole = vocabulary.whole and memory is None
+    amounts = {
+        vocabulary.count: None if vocabulary.whole and not whole else one.count,
+        vocabulary.memory: memory,
+        vocabulary.cores: None if vocabulary.whole else one.cores,
+    }
+    return {str(name): amount for name, amount in amounts.items() if amount is not None}
 
 
 def live(world: World, name: str, generation: str) -> Json:

@@ -41,7 +41,7 @@ BESIDE_VOLCANO = AdmissionContext(
 
 @dataclass(slots=True)
 class Run:
-    """One schedule: two replicas, two nodes, five pods, and whoever wants to bind them."""
+    """One schedule: two replicas, three nodes, five pods, and whoever wants to bind them."""
 
     world: World
     wiring: Wiring

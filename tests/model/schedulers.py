@@ -19,7 +19,7 @@ from tests.model.history import DRY
 from tests.model.preemption import guarded, judge, judge_budgets
 from tests.model.replicas import Fault, Replica, Task, outcome, patch_of, review
 
-NAMES: Final = ("n0", "n1")
+NAMES: Final = ("n0", "n1", "n2")
 NOMINATED: Final = 0.6  # how often a scheduler still knows for whom it made room
 
 

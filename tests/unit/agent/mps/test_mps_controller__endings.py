@@ -240,6 +240,32 @@ def test_a_damaged_journal_puts_back_the_default(desk: MpsDesk) -> None:
     asyncio.run(story())
 
 
+def test_a_damaged_journal_is_not_idle_before_anything_was_looked_at(desk: MpsDesk) -> None:
+    """An uninstall that comes before the GPUNode was read removes no trace of a mode of ours."""
+
+    async def story() -> None:
+        await desk.settle(grant())
+        (desk.folder / "mps.json").write_text("{")
+        desk.restart()
+        assert not desk.mps.is_idle
+        await desk.mps.settle()  # of nothing, as nobody said yet what is wanted
+        assert not desk.mps.is_idle
+        desk.mps.set_desired((), {})
+        assert not desk.mps.is_idle
+        await desk.mps.settle()
+        assert desk.compute() is ComputeMode.DEFAULT
+        assert desk.mps.is_idle
+
+    asyncio.run(story())
+
+
+def test_a_node_that_never_had_the_mode_is_idle(desk: MpsDesk) -> None:
+    """Its uninstall waits for nothing, whether or not a GPUNode was read."""
+    assert desk.mps.is_idle
+    desk.mps.set_desired((), {})
+    assert desk.mps.is_idle
+
+
 def test_a_damaged_journal_changes_no_mode_that_somebody_else_has_set(desk: MpsDesk) -> None:
     """Only a GPU that we had in the mode is suspected of a mode of ours."""
 
