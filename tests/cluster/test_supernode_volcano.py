@@ -188,6 +188,22 @@ def test_two_groups_that_need_every_node_get_one_switchbox_each(supernodes: Supe
     supernodes.clear(team)
 
 
+def test_a_smaller_last_group_gets_a_domain_too(supernodes: SupernodeRig) -> None:
+    """Volcano is not told of the groups; refused binds are repeated until each is in one place."""
+    team, others = supernodes.site.namespace(), supernodes.site.namespace()
+    filled(supernodes, others, {"a1", "b1", "b2", "c1", "c2", "d1"})
+
+    supernodes.rig.job(team, job("odd", {"master": 1, "worker": 5}, size=32))
+
+    nodes = supernodes.wait_for_nodes(team, "odd-", 6, within=WITHIN)
+    first = {"odd-master-0", "odd-worker-0", "odd-worker-1", "odd-worker-2"}
+    for group in (first, nodes.keys() - first):
+        where = {nodes[name] for name in group}
+        assert where <= FREE or where <= FULL, nodes
+    assert "subGroupPolicy" not in supernodes.pod_group(team)["spec"]
+    supernodes.clear(team, others)
+
+
 def test_partitions_of_a_task_are_groups_without_refused_binds(supernodes: SupernodeRig) -> None:
     """Where each group is a partition, vc-scheduler places both at once."""
     team, others = supernodes.site.namespace(), supernodes.site.namespace()
