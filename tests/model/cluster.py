@@ -58,6 +58,7 @@ class World(FakeApiClient):
     bypassed: set[str] = field(default_factory=set)  # uids of pods that were bound past the hook
     asked: dict[str, PodRequest] = field(default_factory=dict)  # by uid of whoever asked
     forged: set[str] = field(default_factory=set)  # uids of pods whose annotations a tenant wrote
+    metax: bool = False  # one of the nodes is MetaX's, and some pods ask for its GPUs
     past: Past = field(default_factory=Past)
     write: Write | None = None  # that is being carried out
     replaces: bool = False  # whether reviews replace what an unbound pod has on another node

@@ -76,6 +76,7 @@ class Replica:
     waker: RequeueController
     drift: DriftController
     locks: NodeLockController
+    locking: bool  # there is a node whose plugin goes by locks
     tasks: list[Task] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     sweeping: set[str] = field(default_factory=set)
@@ -88,8 +89,7 @@ class Replica:
             "upkeep": self.upkeep.sweep,
             "late commits": self.late.sweep,
             "drift": self.drift.sweep,
-            "locks": self.locks.sweep,
-        }
+        } | ({"locks": self.locks.sweep} if self.locking else {})
 
     async def sweep(self, duty: str) -> None:
         """Let one duty sweep, if its last sweep is over: production's wait for each other too."""
@@ -164,6 +164,7 @@ def replica(world: World, wiring: Wiring, fault: Fault, *, around: AdmissionCont
         locks=NodeLockController(
             NodeLockClient(calls=calls, clock=clock), lambda: _locks(inventory), clock=clock
         ),
+        locking=world.metax,
         events=events,
     )
 

@@ -13,6 +13,7 @@ import orjson
 
 from allocator.catalog.vocabularies import GPUSHARE, METAX_SGPU, VOCABULARIES, Vocabulary
 from allocator.config.settings import DEFAULTS
+from allocator.model.gpu import Node
 from allocator.model.request import METAX, ContainerRequest, Mode, PodRequest
 from allocator.model.sharing import DEFAULT_POLICY, QosPolicy, ShareClass
 from allocator.model.units import MiB
@@ -32,9 +33,10 @@ _C500: Final = replace(
 NODES: Final = (
     node("n0", gpu(A30, mode=Mode.MIG)),
     node("n1", gpu(T4), replace(gpu(T4, index=1), slots=2), gpu(T4, index=2, mode=Mode.MPS)),
-    node("n2", replace(_C500, slots=2), replace(_C500, index=1)),
 )
-AROUND: Final = AdmissionContext(settings=DEFAULTS, snapshot=snapshot(*NODES))
+METAX_NODE: Final = node("n2", replace(_C500, slots=2), replace(_C500, index=1))
+EVERY_NODE: Final = (*NODES, METAX_NODE)
+AROUND: Final = AdmissionContext(settings=DEFAULTS, snapshot=snapshot(*EVERY_NODE))
 WEAK: Final = frozenset({"p0", "p1", "p2"})
 
 
@@ -51,7 +53,7 @@ def gpushare(*asks: ContainerRequest) -> Wish:
     return msgspec.structs.replace(request, vocabulary=GPUSHARE.name)
 
 
-WISHES: Final[tuple[Wish, ...]] = (
+_OF_NVIDIA: Final[tuple[Wish, ...]] = (
     pod(ask(6000)),
     pod(ask(12000)),
     pod(ask(12000)),
@@ -74,11 +76,15 @@ WISHES: Final[tuple[Wish, ...]] = (
     pod(ask(6000), mode=Mode.MPS),
     pod(ask(1000, cores=60), mode=Mode.MPS),
     pod(ask(12000), mode=Mode.MPS),
+)
+_OF_METAX: Final = (
     metax(ask(6 * 1024, cores=30)),
     metax(ask(6 * 1024, cores=30), policy=QosPolicy.FIXED_SHARE),
     metax(ask(12 * 1024, cores=60, count=2)),
     metax(ask(cores=100)),
 )
+WISHES: Final[tuple[Wish, ...]] = (*_OF_NVIDIA, *_OF_METAX)
+_PLAIN: Final = len(_OF_NVIDIA)
 _VOCABULARIES: Final = {one.name: one for one in VOCABULARIES}
 
 
@@ -110,9 +116,19 @@ def _limits(vocabulary: Vocabulary, one: ContainerRequest) -> dict[str, int]:
     return {str(name): amount for name, amount in amounts.items() if amount is not None}
 
 
+def nodes_of(world: World) -> tuple[Node, ...]:
+    """Return the nodes of *world*."""
+    return EVERY_NODE if world.metax else NODES
+
+
+def names_of(world: World) -> tuple[str, ...]:
+    """Return the names of the nodes of *world*."""
+    return tuple(one.name for one in nodes_of(world))
+
+
 def live(world: World, name: str, generation: str) -> Json:
     """Return a new pod that asks for something; those of some names matter more than others."""
-    wish = world.rng.randrange(len(WISHES))
+    wish = world.rng.randrange(len(WISHES) if world.metax else _PLAIN)
     found: Json = orjson.loads(template(wish))
     uid = f"{name}-{generation}"
     created = (NOON + world.elapsed(0)).isoformat()

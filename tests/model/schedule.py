@@ -25,7 +25,7 @@ from tests.model.replicas import (
     replica,
     sight_of,
 )
-from tests.model.requests import AROUND, NODES, live
+from tests.model.requests import AROUND, EVERY_NODE, live, nodes_of
 from tests.model.schedulers import Schedulers, under_way
 from tests.model.tenants import forge
 from tests.model.volcano import SCHEDULER, Volcano
@@ -34,14 +34,14 @@ from webhook.admission.context import AdmissionContext
 PODS = 5
 BESIDE_VOLCANO = AdmissionContext(
     settings=AROUND.settings,
-    snapshot=snapshot(*map(with_volcano_positions, NODES)),
+    snapshot=snapshot(*map(with_volcano_positions, EVERY_NODE)),
     geometries=GEOMETRIES,
 )
 
 
 @dataclass(slots=True)
 class Run:
-    """One schedule: two replicas, three nodes, five pods, and whoever wants to bind them."""
+    """One schedule: two replicas, two nodes or three, five pods, and whoever wants to bind them."""
 
     world: World
     wiring: Wiring
@@ -56,7 +56,7 @@ class Run:
         """Set everything up as it is on a good day."""
         world = self.world
         world.committed = committed
-        for one in NODES:
+        for one in nodes_of(world):
             world.gpu_nodes[one.name] = gpu_node(one)
             agent = self.fault.agent(world, one)
             self.agents.append(agent)
@@ -196,7 +196,10 @@ class Run:
         """Return what a replica might do for some node, promise or pod, as far as there are any."""
         rng, promises, bound = self.world.rng, self.promises(), self.bound()
         works: list[Callable[[], Coroutine[Any, Any, Any]]]
-        works = [lambda: one.upkeep.reconcile(rng.choice(NODES).name), lambda: self.lead(one)]
+        works = [
+            lambda: one.upkeep.reconcile(rng.choice(nodes_of(self.world)).name),
+            lambda: self.lead(one),
+        ]
         if promises:
             works += [lambda: one.reconciler.reclaim(*rng.choice(promises))] * 2
         if bound:

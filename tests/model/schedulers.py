@@ -18,8 +18,8 @@ from tests.model.device_lists import named, told_truly
 from tests.model.history import DRY
 from tests.model.preemption import guarded, judge, judge_budgets
 from tests.model.replicas import Fault, Replica, Task, outcome, patch_of, review
+from tests.model.requests import names_of
 
-NAMES: Final = ("n0", "n1", "n2")
 NOMINATED: Final = 0.6  # how often a scheduler still knows for whom it made room
 
 
@@ -43,7 +43,7 @@ class Schedulers:
         """Begin to bind any pod to any node."""
         rng = self.world.rng
         pod = self.world.pods[rng.choice(sorted(self.world.pods))]
-        binding = binding_of(pod, rng.choice(NAMES))
+        binding = binding_of(pod, rng.choice(names_of(self.world)))
         if rng.random() < 0.5:
             del binding["metadata"]["uid"]
         self.begin(self.attempt(binding, dry=rng.random() < 0.05))
@@ -89,7 +89,7 @@ class Schedulers:
 
     async def release_elsewhere(self, uid: str, target: str) -> None:
         """Remove what a pod was promised on other nodes, on the version that was just read."""
-        for name in NAMES:
+        for name in names_of(self.world):
             with contextlib.suppress(KubeError):
                 path = f"{GPU_NODES}{name}"
                 ledger = parse_ledger(orjson.loads(await self.world.get(path)))
@@ -109,7 +109,8 @@ class Schedulers:
 
     def bypass(self) -> None:
         """Bind a pod past the hook, as where its namespace has lost the label."""
-        name, target = self.world.rng.choice(sorted(self.world.pods)), self.world.rng.choice(NAMES)
+        rng = self.world.rng
+        name, target = rng.choice(sorted(self.world.pods)), rng.choice(names_of(self.world))
         pod = self.world.pods[name]
         binding = binding_of(pod, target)
         del binding["metadata"]["uid"]
@@ -125,7 +126,7 @@ class Schedulers:
 
     def ask(self, one: Replica, pod: Json) -> Sequence[str]:
         """Ask a replica which nodes take a pod, and park it if that is none."""
-        question = {"Pod": pod, "NodeNames": NAMES}
+        question = {"Pod": pod, "NodeNames": names_of(self.world)}
         found: list[str] = orjson.loads(one.sight.extender.filter(orjson.dumps(question)))[
             "NodeNames"
         ]
@@ -183,7 +184,7 @@ class Schedulers:
     def proposals(self, pod: Json) -> Mapping[str, Sequence[str]]:
         """Return for each node some who are weaker there: the scheduler knows only sums."""
         rng = self.world.rng
-        found = {name: self.weaker(pod, name) for name in NAMES}
+        found = {name: self.weaker(pod, name) for name in names_of(self.world)}
         return {n: rng.sample(uids, rng.randint(1, len(uids))) for n, uids in found.items() if uids}
 
     def patient(self, pod: Json) -> bool:

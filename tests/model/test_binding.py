@@ -59,6 +59,7 @@ from webhook.binding.decide import BindRequest
 PATIENT = pytest.mark.timeout(max(600, SCHEDULES))  # some 80 ms each, where nobody else is busy
 FAULTLESS = Fault()
 ENDLESS = Timing(duration=10_000)
+METAX = 4  # every so many schedules have a node of MetaX's
 T = TypeVar("T")
 REACHED = (
     "landed",
@@ -90,7 +91,9 @@ def scheduled(seeds: Sequence[int], wiring: Wiring, fault: Fault = FAULTLESS) ->
         loop: Any = asyncio.get_running_loop()
         for seed in seeds:
             rng = random.Random(seed)  # noqa: S311 -- a schedule that can be repeated
-            world = World(rng=rng, loop=loop, replaces=fault.most_entries == 1)
+            world = World(
+                rng=rng, loop=loop, replaces=fault.most_entries == 1, metax=seed % METAX == 0
+            )
             run = Run(world, wiring, fault)
             try:
                 await go(run)

@@ -14,7 +14,8 @@ from allocator.volcano.device_list import LIST_ANNOTATION, LIST_NODE_ANNOTATION
 from tests.builders.gpunodes import Json
 from tests.model.cluster import World
 from tests.model.device_lists import positions
-from tests.model.schedulers import NAMES, Schedulers, binding_of
+from tests.model.requests import names_of
+from tests.model.schedulers import Schedulers, binding_of
 
 SCHEDULER: Final = "volcano"
 GANG: Final = 3  # members at most
@@ -32,7 +33,7 @@ class Volcano:
         """Begin to bind some pods, all to one node."""
         rng = self.world.rng
         ours = [p for p in self.schedulers.waiting() if p["spec"]["schedulerName"] == SCHEDULER]
-        node, outdated = rng.choice(NAMES), rng.random() < 0.5
+        node, outdated = rng.choice(names_of(self.world)), rng.random() < 0.5
         gang = rng.sample(ours, min(GANG, len(ours)))
         places = [self._place(node, self._memory(pod)) for pod in gang]
         if rng.random() < 0.5:
