@@ -305,3 +305,33 @@ def test_whoever_withdraws_takes_nobody_else_s_entry() -> None:
 
     assert not answer["allowed"]
     assert entries(calls) == {"small": "n1", "b-0": "n3"}
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_pod_with_an_earlier_entry_looks_again_and_leaves_it(*, seen: bool) -> None:
+    """Of a review that crashed before its second look, or that lets the Binding pass just now."""
+    calls = server()
+    assert asyncio.run(bind(replica(calls, boxes=ONE_BOX), "b-0", "n3"))["allowed"]
+    own = entry("a-0", *(soft_grant(40536, 100, gpu=f"GPU-n1-{n}") for n in range(8)))
+    calls.stored["n1"] = gpu_node(nodes_of(8, name="n1"), [own])
+    binder = replica(calls, boxes=ONE_BOX)
+    assert isinstance(binder.groups, GroupGuard)
+    known = binder.groups.groups
+    assert isinstance(known, Known)
+    if seen:
+        known.cluster.entries["a-0"] = "n1", own
+
+    answer = asyncio.run(bind(binder, "a-0", "n1"))
+
+    assert not answer["allowed"]
+    assert "another group takes its room" in str(answer["status"])
+    assert entries(calls) == {"a-0": "n1", "b-0": "n3"}
+
+
+def test_a_pod_whose_entry_another_review_withdrew_is_denied() -> None:
+    """It would be bound without one."""
+    calls = server()
+    calls.lose_after_commit = True
+
+    assert not asyncio.run(bind(replica(calls, boxes=ONE_BOX), "a-0", "n1"))["allowed"]
+    assert entries(calls) == {}
