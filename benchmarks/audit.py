@@ -19,14 +19,12 @@ from benchmarks.audit_console import console_memory
 from benchmarks.audit_fill import PERIOD, FilledStore, Ingest, append_all, fill, in_order
 from benchmarks.audit_kill import lost_after_kills
 from benchmarks.audit_records import RecordMaker
+from benchmarks.control_plane import control_plane
 from benchmarks.report import Bar, conclude, parser, table
 from benchmarks.scale_cluster import Fleet
 from console.records.times import rfc3339
 from console.store.opening import open_store
 from console.store.store import Retention
-from tests.cluster.controlplane import build
-from tests.cluster.controlplane.binaries import DEFAULT
-from tests.cluster.controlplane.toolchain import BuildError
 
 AT_MOST: Final = {
     "decisions_p95_ms": 150.0,
@@ -104,10 +102,8 @@ def measure(folder: Path, decisions: int, *, webhook: bool, cluster: bool) -> di
 
 def _console_memory(folder: Path, filled: FilledStore) -> dict[str, float]:
     """Return what the console takes; ``nan`` where there is no API server to be had."""
-    try:
-        programs = build.build(DEFAULT, build.to_stderr)
-    except BuildError as error:
-        print(f"no control plane: {error}", file=sys.stderr)
+    programs = control_plane()
+    if programs is None:
         return {"console_rss_mb": math.nan}
     fleet = Fleet(nodes=NODES, pods=PODS)
     return console_memory(programs, folder, store=filled.file, fleet=fleet)

@@ -53,7 +53,13 @@ PERIOD: Final = 12 * 3_600_000  # milliseconds that the records sent spread over
 DECISIONS: Final = 2000  # whose records are sent
 SYNCED: Final = 120.0  # seconds
 SETTLED: Final = 5.0  # seconds
-KINDS: Final = ("gpunodes", "nodes", "namespaces", "pods")
+# Each of which must have been listed before the console is at rest.
+COLLECTIONS: Final = (
+    "/apis/vgpu-admission.io/v1alpha1/gpunodes",
+    "/api/v1/nodes",
+    "/api/v1/namespaces",
+    "/api/v1/pods",
+)
 
 
 def console_memory(
@@ -101,8 +107,9 @@ def _console(
         *(f"--health={HOST}:{ports['health']}", f"--cert-files={files}", "--drain=1"),
         *(f"--store={store}", f"--kubeconfig={site.plane.kubeconfig}"),
     ]
-    process = Process("console", command, folder / "console.log")
-    process.start(lambda: _synced(ports["health"]), within=SYNCED)
+    file = folder / "console.log"
+    process = Process("console", command, file)
+    process.start(lambda: _has_listed(file), within=SYNCED)
     try:
         time.sleep(SETTLED)
         yield process, ports
@@ -110,14 +117,10 @@ def _console(
         process.stop()
 
 
-def _synced(port: int) -> bool:
-    """Say whether all kinds of objects have been listed."""
-    try:
-        text = _get(port, "/metrics").decode()
-    except OSError:
-        return False
-    known = [line for line in text.splitlines() if line.startswith("vgpu_cache_synced_timestamp")]
-    return all(any(f'kind="{kind}"' in line for line in known) for kind in KINDS)
+def _has_listed(file: Path) -> bool:
+    """Say whether the console has logged that it knows all collections."""
+    lines = [line for line in file.read_text().splitlines() if '"event": "listed"' in line]
+    return all(any(f'"path": "{path}"' in line for line in lines) for path in COLLECTIONS)
 
 
 def _get(port: int, path: str) -> bytes:

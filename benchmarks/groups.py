@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from allocator.model.gpu import Node
+from benchmarks.control_plane import control_plane
 from benchmarks.groups_truth import Boxes, GroupsTruth, groups_truth, most_groups
 from benchmarks.report import Bar, conclude, parser, table
 from benchmarks.storm_cluster import (
@@ -33,9 +34,6 @@ from compiled import apart
 from tests.builders.supernodes import node_group
 from tests.cluster.api import Json, wait_for
 from tests.cluster.control_plane import Settings
-from tests.cluster.controlplane import build
-from tests.cluster.controlplane.binaries import DEFAULT
-from tests.cluster.controlplane.toolchain import BuildError
 from tests.cluster.extender import apply, extender
 from tests.cluster.forwarder import forwarding
 from tests.cluster.installation import PODS, Installation, installation
@@ -97,10 +95,8 @@ def main(arguments: Sequence[str]) -> int:
     command.add_argument("--groups", type=int, default=64, help="groups of 64 GPUs (64)")
     command.add_argument("--replicas", type=int, default=2, help="replicas of ours (2)")
     options = command.parse_args(arguments)
-    try:
-        programs = build.build(DEFAULT, build.to_stderr)
-    except BuildError as error:
-        print(f"no control plane: {error}", file=sys.stderr)
+    programs = control_plane()
+    if programs is None:
         return CANNOT_RUN
     run = measure(programs, nodes=options.nodes, groups=options.groups, replicas=options.replicas)
     rows = [

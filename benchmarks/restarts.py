@@ -12,12 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from benchmarks.control_plane import control_plane
 from benchmarks.report import Bar, conclude, parser
 from tests.cluster import tenant_program
 from tests.cluster.arrivals import AgentPod, Arrivals, agent_pod, lost
-from tests.cluster.controlplane import build
-from tests.cluster.controlplane.binaries import DEFAULT
-from tests.cluster.controlplane.toolchain import BuildError
 from tests.cluster.node_agent import served
 from tests.cluster.node_pods import team_of
 from tests.cluster.node_site import IMAGES, node_site
@@ -32,10 +30,8 @@ def main(arguments: Sequence[str]) -> int:
     command.add_argument("--kills", type=int, default=10, help="times to kill it (10)")
     command.add_argument("--pods", type=int, default=300, help="pods that arrive at least (300)")
     options = command.parse_args(arguments)
-    try:
-        programs = build.build(DEFAULT, build.to_stderr)
-    except BuildError as error:
-        print(f"no control plane: {error}", file=sys.stderr)
+    programs = control_plane()
+    if programs is None:
         return CANNOT_RUN
     acts: dict[str, tuple[Callable[[AgentPod], None], int]] = {
         "rollouts": (AgentPod.roll_out, options.rollouts),

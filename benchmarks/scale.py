@@ -13,15 +13,13 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
+from benchmarks.control_plane import control_plane
 from benchmarks.report import Bar, conclude, p99, parser, table
 from benchmarks.scale_cluster import Fleet, large_cluster, restart
 from benchmarks.scale_load import at_rest, bind_seconds, cpu_percent, cpu_seconds, memory_mb
 from compiled import apart
 from tests.cluster.api import wait_for
 from tests.cluster.control_plane import API_SERVER
-from tests.cluster.controlplane import build
-from tests.cluster.controlplane.binaries import DEFAULT
-from tests.cluster.controlplane.toolchain import BuildError
 from tests.cluster.installation import GPU_NODES, Installation, Replica
 
 CANNOT_RUN: Final = 2
@@ -61,10 +59,8 @@ def main(arguments: Sequence[str]) -> int:
     command.add_argument("--small", type=int, default=1000, help="nodes of the small one (1000)")
     command.add_argument("--interpreted", action="store_true", help="do not compile the hot path")
     options = command.parse_args(arguments)
-    try:
-        programs = build.build(DEFAULT, build.to_stderr)
-    except BuildError as error:
-        print(f"no control plane: {error}", file=sys.stderr)
+    programs = control_plane()
+    if programs is None:
         return CANNOT_RUN
     tree = Path(__file__).parents[1] if options.interpreted else apart()
     large = Fleet(nodes=options.nodes, pods=options.pods)

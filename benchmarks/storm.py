@@ -14,15 +14,13 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
+from benchmarks.control_plane import control_plane
 from benchmarks.report import Bar, conclude, parser, table
 from benchmarks.storm_cluster import Arm, StormCluster, cluster, node_names
 from benchmarks.storm_door import pace, summary, writes
 from benchmarks.storm_metrics import NO_CALLS, Hooks, hooks
 from benchmarks.storm_run import Storm, storm
 from benchmarks.storm_truth import ALL_WELL, Truth, truth
-from tests.cluster.controlplane import build
-from tests.cluster.controlplane.binaries import DEFAULT
-from tests.cluster.controlplane.toolchain import BuildError
 from tests.cluster.installation import GPU_NODES, PODS
 
 WARM_UP: Final = 100  # pods
@@ -75,10 +73,8 @@ def main(arguments: Sequence[str]) -> int:
         "--minutes", type=float, default=5, help="start no round after this many minutes (5)"
     )
     options = command.parse_args(arguments)
-    try:
-        programs = build.build(DEFAULT, build.to_stderr)
-    except BuildError as error:
-        print(f"no control plane: {error}", file=sys.stderr)
+    programs = control_plane()
+    if programs is None:
         return CANNOT_RUN
     plan = StormPlan(programs=programs, nodes=options.nodes, pods=options.pods)
     until = time.monotonic() + options.minutes * 60

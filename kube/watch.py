@@ -56,6 +56,7 @@ class WatchSource(Generic[T]):
     decode: Callable[[bytes], T]  # takes the object's JSON, or its protobuf
     key: Callable[[T], str]  # takes what decode returned
     selectors: Mapping[str, str] = field(default_factory=dict)  # labelSelector, fieldSelector
+    keeps: Callable[[T], bool] = lambda _decoded: True  # false: as if the object were not there
     protobuf: bool = False  # ask for protobuf, which *decode* can read as well as JSON
     sync_within: float = 60.0  # seconds for a streamed list, before one in pages is tried
 
@@ -304,12 +305,9 @@ class _Follower(Generic[T]):
 
     def _take_listed(self, listing: "_Listing[T]", changes: Mapping[str, T | None]) -> None:
         """Take a part of a list; of the first one, nothing is published before it is complete."""
-        listing.keys.update(key for key, decoded in changes.items() if decoded is not None)
-        listing.keys.difference_update(k for k, decoded in changes.items() if decoded is None)
+        listing.take(changes, publish=not self._health.synced)
         if self._health.synced:
             self._apply(changes)
-        else:
-            listing.unpublished.update(changes)
 
     def _end_list(self, listing: "_Listing[T]", version: str | None) -> None:
         """Publish what a list ended with, and that what it lacks is gone."""
@@ -331,10 +329,12 @@ class _Follower(Generic[T]):
         if there or even_if_empty:
             self._publish(there)
 
-    def _decode(self, raw: msgspec.Raw | bytes) -> tuple[str, T] | None:
+    def _decode(self, raw: msgspec.Raw | bytes) -> tuple[str, T | None] | None:
+        """Return the key of an object and what was decoded, ``None`` where it is not kept."""
         try:
             decoded = self._source.decode(bytes(raw))
-            return self._source.key(decoded), decoded
+            key = self._source.key(decoded)
+            return key, decoded if self._source.keeps(decoded) else None
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             self._note_undecodable(error)
         except Exception:
@@ -365,4 +365,15 @@ class _Listing(Generic[T]):
     """A list that is being read."""
 
     keys: set[str] = field(default_factory=set)  # read so far
-    unpublished: dict[str, T | None] = field(default_factory=dict)
+    unpublished: dict[str, T] = field(default_factory=dict)
+
+    def take(self, changes: Mapping[str, T | None], *, publish: bool) -> None:
+        """Take a part of the list; with *publish*, its objects are published at its end."""
+        for key, decoded in changes.items():
+            if decoded is None:
+                self.keys.discard(key)
+                self.unpublished.pop(key, None)
+                continue
+            self.keys.add(key)
+            if publish:
+                self.unpublished[key] = decoded

@@ -67,6 +67,8 @@ class PluginPaths:
     resource: str
     folder: Path  # of kubelet's sockets for device plugins
     lock: Path  # the file that keeps two agents from serving one node
+    endpoint: str = ENDPOINT  # name of the plugin's socket
+    has_prestart: bool = True  # whether the plugin has PreStartContainer
 
 
 class ServedPlugin(Protocol):
@@ -151,7 +153,7 @@ class RegistrationClient:
     async def _serve_plugin(self) -> AsyncIterator[_SocketIdentity]:
         """Serve while the block runs: kubelet calls back before it answers Register."""
         server = grpc_client.GrpcServer(self._plugin.handlers)
-        path = self._paths.folder / ENDPOINT
+        path = self._paths.folder / self._paths.endpoint
         try:
             await server.start(path)
             own = _socket_identity(path)
@@ -166,9 +168,9 @@ class RegistrationClient:
         channel = grpc_client.Channel(self._paths.folder / KUBELET)
         request = pb.RegisterRequest(
             version=_VERSION,
-            endpoint=ENDPOINT,
+            endpoint=self._paths.endpoint,
             resource_name=self._paths.resource,
-            options=pb.DevicePluginOptions(pre_start_required=True),
+            options=pb.DevicePluginOptions(pre_start_required=self._paths.has_prestart),
         )
         try:
             await channel.call(grpc_client.REGISTER, request, within=_REGISTER_TIMEOUT)
@@ -181,7 +183,7 @@ class RegistrationClient:
         while True:
             if _socket_identity(folder / KUBELET) != kubelet:
                 raise _LostError("kubelet restarted: its socket is a new one")
-            if _socket_identity(folder / ENDPOINT) != own:
+            if _socket_identity(folder / self._paths.endpoint) != own:
                 raise _LostError("the plugin's socket was removed or replaced")
             if self._listened and not self._streams:
                 raise _LostError("kubelet ended its ListAndWatch call")

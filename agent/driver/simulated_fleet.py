@@ -7,7 +7,7 @@ process outside every pod, and an ``unhealthy`` GPU reports a critical error.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -36,9 +36,9 @@ def simulated_node(text: str, *, node: str, boot: str) -> Loaded[State] | Reject
     loaded = load_fleet(text)
     if isinstance(loaded, Rejected):
         return loaded
-    named = {each.name: each for each in loaded.value}
-    entry = named.get(node) or named.get(ANY)
-    problem = _busy_problem(entry) if entry else _no_entry_problem(node, tuple(named))
+    entry = own_entry(loaded.value, node)
+    names = tuple(each.name for each in loaded.value)
+    problem = _busy_problem(entry) if entry else _no_entry_problem(node, names)
     if problem or entry is None:
         return Rejected((problem,) if problem else ())
     state = new_machine([_device_of(gpu, entry.gpus, node) for gpu in entry.gpus], boot)
@@ -50,6 +50,12 @@ def simulated_node(text: str, *, node: str, boot: str) -> Loaded[State] | Reject
             return Rejected((Problem(path=path, what=populated.text, accepted=accepted),))
         state = populated
     return Loaded(value=state, warnings=loaded.warnings)
+
+
+def own_entry(entries: Iterable[Node], node: str) -> Node | None:
+    """Return the entry that *node* simulates: the one of its name, or the one for all others."""
+    named = {each.name: each for each in entries}
+    return named.get(node) or named.get(ANY)
 
 
 def simulated_device(model: Model, *, node: str, index: int, mig: bool = False) -> Device:

@@ -49,6 +49,9 @@ class MpsSource(Protocol):
     def most_clients(self) -> int:
         """Return the most clients that one server was seen with."""
 
+    def client_limits(self) -> Mapping[str, int]:
+        """Return how many clients a server takes that refused one, by the UUID of its GPU."""
+
     def unready(self) -> Mapping[str, str]:
         """Return why GPUs that are to be in the mode take no clients, by UUID."""
 
@@ -198,6 +201,7 @@ class HardwareInformer:
             driver=self._driver,
             cuda=self._cuda,
             mps_clients=0 if self.mps is None else self.mps.most_clients,
+            mps_limits={} if self.mps is None else dict(self.mps.client_limits()),
             instances=tuple(_realised_instances(present)),
             unhealthy=dict(self._unhealthy_gpus(self._devices, present)),
             foreign_memory=dict(self.foreign_memory),

@@ -4,10 +4,8 @@ Level-triggered: callers say what is promised now, as often as they like. Each G
 so that a stuck one does not delay the others.
 """
 
-import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Never
 
 import structlog
@@ -17,6 +15,7 @@ from agent.mig.gpu_client import READ_TIMEOUT
 from agent.mig.gpu_controller import DesiredInstances, GpuController, MigServices
 from agent.mig.instance_state import LiveInstance
 from agent.mig.progress import Delay, FailedReconfiguration, instance_or_delay, waiting_message
+from agent.settling_controller import SettlingController
 from agent.share import NotYetError, ReadyInstance
 from allocator.model.board import Placement
 
@@ -29,14 +28,6 @@ log = structlog.get_logger(__name__)
 
 def _ignore() -> None:
     """Do nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class _WatchedGpu:
-    """A GPU and what wakes its task."""
-
-    gpu: GpuController
-    wake: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class InstancesController:
@@ -56,11 +47,8 @@ class InstancesController:
         """
         self._services = services
         self._changed = changed
-        self._patience = patience
-        self._gpus: dict[str, _WatchedGpu] = {}
+        self._settling = SettlingController[GpuController](patience=patience)
         self._desired: Mapping[str, DesiredInstances] | None = None
-        self._gpu_added = asyncio.Event()
-        self._progress_made = asyncio.Event()
 
     async def set_desired(
         self, promised: PlacementsByGpu, *, held: PlacementsByGpu | None = None
@@ -80,10 +68,10 @@ class InstancesController:
         }
         for gpu in self._desired:
             self._watch(gpu)
-        for gpu, watched in self._gpus.items():
-            if watched.gpu.set_desired(self._desired.get(gpu, DesiredInstances())):
-                watched.wake.set()
-        self._wake()
+        for gpu, controller in self._settling.gpus.items():
+            if controller.set_desired(self._desired.get(gpu, DesiredInstances())):
+                self._settling.wake(gpu)
+        self._settling.tell_progress()
 
     async def ensure(self, gpu: str, placed: Placement) -> ReadyInstance:
         """Return the instance at exactly this placement of *gpu*, once it is promised and ready.
@@ -91,32 +79,26 @@ class InstancesController:
         Raises NotYetError with a text for the user where that takes too long, or where waiting
         is pointless.
         """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._patience
+        deadline = self._settling.deadline()
         while True:
-            progress_made = self._progress_made
             result = self._instance_or_delay(gpu, placed)
             if isinstance(result, ReadyInstance):
                 return result
-            remaining = deadline - loop.time()
-            if result.lasting or remaining <= 0:
+            if result.lasting or not await self._settling.await_progress(deadline):
                 raise NotYetError(waiting_message(gpu, placed, result.why))
-            with suppress(TimeoutError):
-                async with asyncio.timeout(remaining):
-                    await progress_made.wait()
 
     def live_instances(self) -> tuple[LiveInstance, ...]:
         """Return all instances as they were last seen, by GPU and id."""
         live_instances = [
-            live for watched in self._gpus.values() for live in watched.gpu.progress.instances
+            live for gpu in self._settling.gpus.values() for live in gpu.progress.instances
         ]
         return tuple(sorted(live_instances, key=lambda live: (live.instance.gpu, live.instance.id)))
 
     def failures(self) -> Mapping[str, tuple[FailedReconfiguration, ...]]:
         """Return the reconfigurations that failed and are tried again, by the GPU's UUID."""
         return {
-            gpu: tuple(watched.gpu.progress.failures.values())
-            for gpu, watched in sorted(self._gpus.items())
+            gpu: tuple(controller.progress.failures.values())
+            for gpu, controller in sorted(self._settling.gpus.items())
         }
 
     async def settle(self) -> None:
@@ -128,9 +110,7 @@ class InstancesController:
             )
         except DriverError as error:  # the hardware informer lists them later
             log.warning("GPUs not listed yet", why=str(error))
-        async with asyncio.TaskGroup() as group:
-            for watched in self._gpus.values():
-                group.create_task(watched.gpu.settle())
+        await self._settling.settle()
 
     def watch_mig_gpus(self, devices: Iterable[Device]) -> None:
         """Watch the GPUs in MIG mode: their instances are reported, promised or not."""
@@ -140,42 +120,23 @@ class InstancesController:
 
     async def run(self) -> Never:
         """Settle every GPU again and again, each in its own task."""
-        async with asyncio.TaskGroup() as group:
-            followed: set[str] = set()
-            while True:
-                self._gpu_added.clear()
-                for gpu in self._gpus.keys() - followed:
-                    group.create_task(self._keep_settled(self._gpus[gpu]))
-                    followed.add(gpu)
-                await self._gpu_added.wait()
+        await self._settling.run()
 
     def _instance_or_delay(self, gpu: str, placed: Placement) -> ReadyInstance | Delay:
-        watched = self._gpus.get(gpu)
-        if watched is None or not watched.gpu.is_promised(watched.gpu.key_of(placed)):
+        controller = self._settling.get(gpu)
+        if controller is None or not controller.is_promised(controller.key_of(placed)):
             return Delay("the agent has not seen its entry yet")
-        return instance_or_delay(watched.gpu.progress, watched.gpu.key_of(placed))
+        return instance_or_delay(controller.progress, controller.key_of(placed))
 
     def _watch(self, gpu: str) -> None:
-        if gpu not in self._gpus:
-            watched = _WatchedGpu(GpuController(gpu, self._services, changed=self._notify))
-            if self._desired is not None:
-                watched.gpu.set_desired(self._desired.get(gpu, DesiredInstances()))
-            self._gpus[gpu] = watched
-            self._gpu_added.set()
+        self._settling.watch(gpu, partial(self._new_gpu, gpu))
 
-    async def _keep_settled(self, watched: _WatchedGpu) -> Never:
-        while True:
-            watched.wake.clear()
-            await watched.gpu.settle()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(watched.gpu.pause):
-                    await watched.wake.wait()
+    def _new_gpu(self, gpu: str) -> GpuController:
+        controller = GpuController(gpu, self._services, changed=self._notify)
+        if self._desired is not None:
+            controller.set_desired(self._desired.get(gpu, DesiredInstances()))
+        return controller
 
     def _notify(self) -> None:
-        self._wake()
+        self._settling.tell_progress()
         self._changed()
-
-    def _wake(self) -> None:
-        """Wake all callers of ``ensure`` that wait."""
-        self._progress_made.set()
-        self._progress_made = asyncio.Event()

@@ -5,7 +5,6 @@ that it no longer lists as ours are left alone, not destroyed.
 """
 
 import asyncio
-import errno
 import fcntl
 import os
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
+from agent.durable_files import CREATE_FLAGS, FILE_MODE, replace_durably, write_durably
 from agent.mig.journal import (
     JournalAct,
     JournalRecord,
@@ -25,9 +25,7 @@ from agent.mig.journal import (
 )
 
 _MOST_APPENDED: Final = 512  # appended before the file is written anew
-_FILE_MODE: Final = 0o600
 _APPEND_FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-_CREATE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class JournalInUseError(Exception):
@@ -76,7 +74,7 @@ class Journal:
             os.close(self._file)
             self._file, self._lines = file, 0
         try:
-            self._write_synced(self._file, line_of(record))
+            write_durably(self._file, line_of(record), path=self._path, sync=self._sync)
         except OSError:
             # The line may be on disk in part: the next record starts a new file.
             self._lines = _MOST_APPENDED
@@ -86,25 +84,9 @@ class Journal:
 
     def _rewrite(self) -> int:
         """Replace the file by the fewest lines that say the same; return it open at its end."""
-        unfinished = self._path.with_name(f"{self._path.name}.new")
         lines = b"".join(line_of(record) for record in records_of(self.marks, self._boot))
-        file = os.open(unfinished, _CREATE_FLAGS, _FILE_MODE)
-        try:
-            self._write_synced(file, lines)
-        finally:
-            os.close(file)
-        unfinished.replace(self._path)
-        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            self._sync(folder)
-        finally:
-            os.close(folder)
+        replace_durably(self._path, lines, sync=self._sync)
         return os.open(self._path, _APPEND_FLAGS)
-
-    def _write_synced(self, file: int, data: bytes) -> None:
-        if os.write(file, data) < len(data):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
-        self._sync(file)
 
 
 def _content(path: Path) -> bytes:
@@ -116,7 +98,7 @@ def _content(path: Path) -> bytes:
 
 def _open_locked(path: Path) -> int:
     """Return a descriptor of *path* that holds a lock; the kernel releases it with the process."""
-    file = os.open(path, _CREATE_FLAGS, _FILE_MODE)
+    file = os.open(path, CREATE_FLAGS, FILE_MODE)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -4,7 +4,8 @@ Each scrape builds the gauges from the last monitoring cycle, so that a pod's se
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from enum import StrEnum
 from typing import Final
 
 from prometheus_client import (
@@ -77,11 +78,12 @@ class AgentMetrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # ships it without types
         self._registry = CollectorRegistry()
         _register_build(self._registry, version)
-        self._violations = Counter(
+        self._violations = _counter(
+            self._registry,
             "vgpu_isolation_violations",
             "Isolation violations, counted once at their onset.",
-            ["kind"],
-            registry=self._registry,
+            label="kind",
+            values=ViolationKind,
         )
         self._evictions = Counter(
             "vgpu_evictions", "Pods whose eviction was requested.", registry=self._registry
@@ -89,42 +91,29 @@ class AgentMetrics:
         self._failures = Counter(
             "vgpu_monitor_failures", "Monitoring cycles that failed.", registry=self._registry
         )
-        self._reconfigurations = Counter(
+        self._reconfigurations = _counter(
+            self._registry,
             "vgpu_mig_reconfigurations",
             "Attempts to create or remove MIG instances.",
-            ["outcome"],
-            registry=self._registry,
+            label="outcome",
+            values=Outcome,
         )
-        self._repairs = Counter(
+        self._repairs = _counter(
+            self._registry,
             "vgpu_region_repairs",
             "Repairs of shared regions that killed processes or tenants left broken.",
-            ["kind"],
-            registry=self._registry,
+            label="kind",
+            values=RepairKind,
         )
-        self._starts = Histogram(
-            "vgpu_admission_to_running_seconds",
-            "Time from the creation of a pod until a container of it runs with its share.",
-            ["mode"],
-            buckets=START_BUCKETS,
-            registry=self._registry,
-        )
-        self._mps_troubles = Counter(
+        self._starts = _starts(self._registry)
+        self._mps_troubles = _counter(
+            self._registry,
             "vgpu_mps_troubles",
             "Ends and faults of MPS daemons and servers.",
-            ["kind"],
-            registry=self._registry,
+            label="kind",
+            values=MpsTroubleKind,
         )
         self.delivery = DeliveryMetrics(self._registry)
-        for mode in Mode:
-            self._starts.labels(mode)
-        for kind in ViolationKind:
-            self._violations.labels(kind)
-        for repair in RepairKind:
-            self._repairs.labels(repair)
-        for trouble in MpsTroubleKind:
-            self._mps_troubles.labels(trouble)
-        for outcome in Outcome:
-            self._reconfigurations.labels(outcome)
         _register_hung_seconds(self._registry, hung)
         self._registry.register(_Gauges(snapshot, old))
 
@@ -159,6 +148,29 @@ class AgentMetrics:
     def exposition(self) -> tuple[str, bytes]:
         """Return the answer to a scrape: content type and text."""
         return CONTENT_TYPE, generate_latest(self._registry)
+
+
+def _counter(
+    registry: CollectorRegistry, name: str, about: str, *, label: str, values: Iterable[StrEnum]
+) -> Counter:
+    """Return a counter with one *label*, at zero for each of its *values*."""
+    counter = Counter(name, about, [label], registry=registry)
+    for value in values:
+        counter.labels(value)
+    return counter
+
+
+def _starts(registry: CollectorRegistry) -> Histogram:
+    starts = Histogram(
+        "vgpu_admission_to_running_seconds",
+        "Time from the creation of a pod until a container of it runs with its share.",
+        ["mode"],
+        buckets=START_BUCKETS,
+        registry=registry,
+    )
+    for mode in Mode:
+        starts.labels(mode)
+    return starts
 
 
 def _register_build(registry: CollectorRegistry, version: str) -> None:

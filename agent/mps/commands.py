@@ -19,6 +19,12 @@ LARGEST_PID: Final = 1 << 22  # PID_MAX_LIMIT of Linux
 DEVICE: Final = 0
 SERVER_USER: Final = 0  # a server of many users (-M) belongs to root
 SERVER_LIST: Final = "get_server_list"
+_LONGEST_LINE: Final = 256  # characters of a log
+_CLIENT_TOO_MANY: Final = re.compile(
+    r"(?i)MPS_MAX_(?:CLIENTS|CONNECTIONS)_REACHED"
+    r"|\bmax(?:imum)?(?: number of)? (?:client|connection|context)s?\b"
+    r"|\b(?:client|connection|context)s? limit\b"
+)
 _PID: Final = re.compile(r"[0-9]{1,7}")
 
 
@@ -77,6 +83,16 @@ def server_threads(server: int, percent: CorePercent) -> str:
 def quit_daemon(seconds: int) -> str:
     """Return the command that ends the daemon and its servers within *seconds*."""
     return f"quit -t {seconds}"
+
+
+def refusal_in(log: str) -> str:
+    """Return the last line of a server's *log* that tells of a client too many, else "".
+
+    The documentation says that such attempts are logged, and not in which words. These are the
+    names of CUDA's errors 808 and 809, and what a sentence about them would hold.
+    """
+    lines = [line for line in log.splitlines() if _CLIENT_TOO_MANY.search(line)]
+    return lines[-1][:_LONGEST_LINE].strip() if lines else ""
 
 
 def pids_of(answer: str) -> tuple[int, ...]:

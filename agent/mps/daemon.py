@@ -92,6 +92,9 @@ class Daemons(Protocol):
     async def server_pids(self, gpu: str) -> frozenset[int]:
         """Return the pids of the servers of the daemon as the node sees them."""
 
+    async def last_refusal(self, gpu: str) -> str:
+        """Return what the server last logged of a client for whom it had no room, else ""."""
+
     async def kill(self, gpu: str) -> None:
         """Kill the daemon and its servers, whatever they do; raises DaemonError."""
 

@@ -11,8 +11,8 @@ import resource
 import shutil
 import signal
 import subprocess
-from collections.abc import Collection, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from agent.mps.commands import MOST_ANSWER_BYTES, SERVER_LIST, MpsAnswerError, pids_of
+from agent.mps.commands import MOST_ANSWER_BYTES, SERVER_LIST, MpsAnswerError, pids_of, refusal_in
 from agent.mps.daemon import (
     CONTROL,
     MPS_FOLDER,
@@ -49,6 +49,7 @@ KILL_TIMEOUT: Final = 5.0  # seconds until killed processes are gone
 POLL_INTERVAL: Final = 0.05
 _RECORD: Final = "daemon.json"
 _LOG: Final = "agent.log"  # what the daemon writes to its standard streams
+_SERVER_LOG: Final = "server.log"  # of NVIDIA's server
 _REFUSAL: Final = re.compile(r"(?i)\b(unknown|invalid|error|fail\w*|cannot|can't)\b")
 log = structlog.get_logger(__name__)
 
@@ -155,6 +156,11 @@ class DaemonClient:
             _Record(pid=pid, started=ticks) for pid, ticks in started.items() if ticks is not None
         )
         return frozenset(pids)
+
+    async def last_refusal(self, gpu: str) -> str:
+        """Return what the server last logged of a client for whom it had no room, else ""."""
+        path = Path(self._folders(gpu).log) / _SERVER_LOG
+        return refusal_in(await asyncio.to_thread(_end_of, path))
 
     async def kill(self, gpu: str) -> None:
         """Kill the daemon and its servers, whatever they do; raises DaemonError."""
@@ -284,12 +290,18 @@ class DaemonClient:
 
     def _last_line(self, gpu: str) -> str:
         """Return what the daemon wrote last, as the end of a sentence."""
-        try:
-            text = (Path(self._folders(gpu).log) / _LOG).read_bytes()[-MOST_ANSWER_BYTES:]
-        except OSError:
-            return ""
-        lines = text.decode(errors="replace").strip().splitlines()
+        lines = _end_of(Path(self._folders(gpu).log) / _LOG).strip().splitlines()
         return f": {quote(lines[-1])}" if lines else ""
+
+
+def _end_of(path: Path) -> str:
+    """Return the end of a log, "" where there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - MOST_ANSWER_BYTES))
+            return file.read(MOST_ANSWER_BYTES).decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def _raise_open_files(pid: int) -> None:
@@ -298,6 +310,24 @@ def _raise_open_files(pid: int) -> None:
         _, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
         wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+@contextmanager
+def _readable(text: str) -> Iterator[int]:
+    """Yield a descriptor from which *text* is read, which is one short command.
+
+    It is written before the process starts: uvloop raises RuntimeError where a process closes its
+    standard input, or ends, before the loop has written to it.
+    """
+    reading, writing = os.pipe()
+    try:
+        try:
+            os.write(writing, text.encode())
+        finally:
+            os.close(writing)
+        yield reading
+    finally:
+        os.close(reading)
 
 
 async def _output(
@@ -309,18 +339,19 @@ async def _output(
 ) -> str:
     """Return what *command* writes, given *text*; raises DaemonError if it fails or hangs."""
     try:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            env=variables,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
+        with _readable(text) as standard_input:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                env=variables,
+                stdin=standard_input,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+            )
     except OSError as error:
         raise DaemonError(f"{command[0]} cannot be started: {error}") from error
     try:
         async with asyncio.timeout(within):
-            answer, _ = await process.communicate(text.encode())
+            answer, _ = await process.communicate()
     except TimeoutError:
         raise DaemonError(f"no answer within {within:g} s") from None
     finally:

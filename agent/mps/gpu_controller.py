@@ -63,6 +63,7 @@ FIRST_PAUSE: Final = 1.0  # seconds after a failure
 LONGEST_PAUSE: Final = 60.0
 LOOK_INTERVAL: Final = 5.0  # seconds between looks while nothing is to be done
 WAIT_INTERVAL: Final = 1.0  # seconds between looks while the GPU is not ready
+REFUSAL_PAUSE: Final = 300.0  # seconds between two words about clients too many
 QUIT_SECONDS: Final = 5  # for servers to end
 _QUIT_LOOKS: Final = 50  # within these seconds
 _MOST_STEPS: Final = 16  # in one call of settle
@@ -117,6 +118,7 @@ class MpsProgress:
     servers: tuple[int, ...] = ()  # pids
     clients: int = 0  # connected now
     most_clients: int = 0  # ever connected at once
+    refused: bool = False  # a client, because there were too many
 
 
 class MpsGpuController:
@@ -133,6 +135,8 @@ class MpsGpuController:
         self._before: MpsObservation | None = None
         self._failures = 0
         self._due = float("-inf")  # when the next step may be taken
+        self._refused = False  # a client, because there were too many
+        self._refusal_due = float("-inf")  # when the next refusal is told
         self._reported = ""
         self._lock = asyncio.Lock()
 
@@ -169,6 +173,9 @@ class MpsGpuController:
         seen = await self._look()
         # On the way out nobody is left who could be hurt.
         for trouble in troubles_between(self._before, seen) if desired.mps else ():
+            if trouble.kind is MpsTroubleKind.NO_ROOM:
+                self._refuse_client(trouble, now=now)
+                continue
             self._report(trouble)
             if trouble.kind is not MpsTroubleKind.FAULT:
                 self._count_failure()
@@ -210,6 +217,7 @@ class MpsGpuController:
             alive=alive,
             why_silent=silent if alive else "",
             servers=servers,
+            refusal=await daemons.last_refusal(gpu),
             strangers=strangers,
         )
 
@@ -335,6 +343,13 @@ class MpsGpuController:
         self._reported = why
         self._rest(Waiting(why))
 
+    def _refuse_client(self, trouble: MpsTrouble, *, now: float) -> None:
+        """Remember that the server is full, and tell it, but not each time that somebody tries."""
+        self._refused = True
+        if now >= self._refusal_due:
+            self._refusal_due = now + REFUSAL_PAUSE
+            self._report(trouble)
+
     def _report(self, trouble: MpsTrouble) -> None:
         log.warning("mps trouble", gpu=self.uuid, kind=str(trouble.kind), note=trouble.note)
         self._services.report(self.uuid, trouble)
@@ -351,6 +366,7 @@ class MpsGpuController:
             servers=() if self._before is None else tuple(s.pid for s in self._before.servers),
             clients=clients,
             most_clients=max(clients, self.progress.most_clients),
+            refused=self._refused,
         )
         if progress != self.progress:
             self.progress = progress

@@ -14,11 +14,11 @@ import msgspec
 import structlog
 
 from agent.driver.driver import ComputeMode
+from agent.durable_files import replace_durably
 
 MOST_BYTES: Final = 64 * 1024
 _UUID: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 Before = Mapping[str, ComputeMode]  # by the UUID of a GPU
-_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 log = structlog.get_logger(__name__)
 
 
@@ -79,19 +79,5 @@ class MpsJournal:
         self._write({name: mode for name, mode in self.before.items() if name != gpu})
 
     def _write(self, before: Before) -> None:
-        unfinished = self._path.with_name(f"{self._path.name}.new")
-        file = os.open(unfinished, _FLAGS, 0o600)
-        try:
-            text = document_of(before, self._boot)
-            if os.write(file, text) < len(text):
-                raise OSError(f"{unfinished} was written in part")
-            self._sync(file)
-        finally:
-            os.close(file)
-        unfinished.replace(self._path)
-        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            self._sync(folder)
-        finally:
-            os.close(folder)
+        replace_durably(self._path, document_of(before, self._boot), sync=self._sync)
         self.before = before

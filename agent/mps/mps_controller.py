@@ -4,33 +4,25 @@ Level-triggered: callers say what is wanted now, as often as they like. Each GPU
 so that a daemon that hangs does not delay the others.
 """
 
-import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Never
 
 from agent.mps.daemon import DaemonFolders, folders_of
 from agent.mps.gpu_controller import MpsGpuController, MpsProgress, MpsServices
 from agent.mps.limits import client_limits, server_limits
 from agent.mps.plan import MpsDesired, MpsIdle, Ready, Waiting
+from agent.settling_controller import SettlingController
 from agent.share import NotYetError
 from allocator.model.allocation import Grant
 from allocator.model.request import Mode
 
+LEAST_CLIENTS: Final = 16  # that a server takes, on GPUs before Volta
 ENSURE_TIMEOUT: Final = 15.0  # seconds; kubelet gives PreStartContainer 30
 
 
 def _ignore() -> None:
     """Do nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class _WatchedMpsGpu:
-    """A GPU and what wakes its task."""
-
-    gpu: MpsGpuController
-    wake: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class MpsController:
@@ -53,12 +45,9 @@ class MpsController:
         self._services = services
         self._host_root = host_root
         self._changed = changed
-        self._patience = patience
-        self._gpus: dict[str, _WatchedMpsGpu] = {}
+        self._settling = SettlingController[MpsGpuController](patience=patience)
         self.refusal = ""  # why no GPU of this node may serve the mode; empty: they may
         self._looked = False  # for what an earlier agent left
-        self._gpu_added = asyncio.Event()
-        self._progress_made = asyncio.Event()
 
     def set_desired(
         self, configured: Collection[str], grants: Mapping[str, Collection[Grant]]
@@ -76,116 +65,105 @@ class MpsController:
         gpus = {gpu for gpu, ours in wanted.items() if ours} | set(configured)
         left = self._services.daemons.known() if not self._looked else frozenset()
         self._looked = True
-        for gpu in gpus | self._gpus.keys() | set(self._services.journal.before) | left:
+        for gpu in gpus | self._settling.gpus.keys() | set(self._services.journal.before) | left:
             ours = wanted.get(gpu, [])
             others = any(grant.mode is not Mode.MPS for grant in grants.get(gpu, ()))
             # A pod of another mode may have been bound before the GPU was told to be in this one.
             mps = bool(ours) or (gpu in gpus and not others)
             desired = MpsDesired(mps=mps, limits=server_limits(ours), others=others)
-            watched = self._watch(gpu)
-            if watched.gpu.set_desired(desired):
-                watched.wake.set()
+            if self._settling.watch(gpu, partial(self._new_gpu, gpu)).set_desired(desired):
+                self._settling.wake(gpu)
 
     async def ready_daemon(self, grant: Grant) -> DaemonFolders:
         """Return the folders of the daemon that serves *grant*, once it answers with its limits.
 
         Raises NotYetError with a text for the user where that takes too long.
         """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._patience
-        while True:
-            progress_made = self._progress_made
-            why = self._why_not(grant)
-            if not why:
-                return folders_of(self._host_root, grant.gpu)
-            remaining = deadline - loop.time()
-            if remaining <= 0:
+        deadline = self._settling.deadline()
+        while why := self._why_not(grant):
+            if not await self._settling.await_progress(deadline):
                 raise NotYetError(f"MPS on {grant.gpu} is not ready yet: {why}")
-            with suppress(TimeoutError):
-                async with asyncio.timeout(remaining):
-                    await progress_made.wait()
+        return folders_of(self._host_root, grant.gpu)
 
     def unready(self) -> Mapping[str, str]:
         """Return why GPUs that are to be in the mode take no clients, by UUID."""
         return {
             gpu: f"mode mps: {why}"
-            for gpu, watched in sorted(self._gpus.items())
-            if watched.gpu.desired is not None and watched.gpu.desired.mps
-            if (why := self.refusal or _why_waiting(watched.gpu.progress))
+            for gpu, each in sorted(self._settling.gpus.items())
+            if each.desired is not None and each.desired.mps
+            if (why := self.refusal or _why_waiting(each.progress))
         }
 
     def progress(self) -> Mapping[str, MpsProgress]:
         """Return how far each GPU is that is to be in the mode, by UUID."""
         return {
-            gpu: watched.gpu.progress
-            for gpu, watched in sorted(self._gpus.items())
-            if watched.gpu.desired is not None and watched.gpu.desired.mps
+            gpu: each.progress
+            for gpu, each in sorted(self._settling.gpus.items())
+            if each.desired is not None and each.desired.mps
         }
 
     @property
     def most_clients(self) -> int:
         """Return the most clients that one server was seen with."""
-        seen = (watched.gpu.progress.most_clients for watched in self._gpus.values())
+        seen = (each.progress.most_clients for each in self._settling.gpus.values())
         return max(seen, default=0)
+
+    def client_limits(self) -> Mapping[str, int]:
+        """Return how many clients a server takes that refused one, by the UUID of its GPU.
+
+        As many as it was seen with. Programs with many contexts make a server refuse clients early,
+        so no limit is believed that is lower than that of any GPU.
+        """
+        return {
+            gpu: max(LEAST_CLIENTS, each.progress.most_clients)
+            for gpu, each in sorted(self._settling.gpus.items())
+            if each.progress.refused
+        }
 
     @property
     def is_idle(self) -> bool:
-        """Say whether every compute mode is as it was and no daemon of ours runs."""
-        rests = [watched.gpu.progress.rest for watched in self._gpus.values()]
-        return (
-            all(isinstance(rest, MpsIdle) for rest in rests) and not self._services.journal.before
+        """Say whether every compute mode is as it was and no daemon of ours runs.
+
+        A GPU whose daemon has folders counts until it was looked at: a damaged journal does not
+        name it.
+        """
+        idle = {
+            gpu
+            for gpu, each in self._settling.gpus.items()
+            if isinstance(each.progress.rest, MpsIdle)
+        }
+        services = self._services
+        left = (
+            self._settling.gpus.keys() | services.journal.before.keys() | services.daemons.known()
         )
+        return left <= idle and not services.journal.before
 
     async def settle(self) -> None:
         """Settle all GPUs once."""
-        async with asyncio.TaskGroup() as group:
-            for watched in self._gpus.values():
-                group.create_task(watched.gpu.settle())
+        await self._settling.settle()
 
     async def run(self) -> Never:
         """Settle every GPU again and again, each in its own task."""
-        async with asyncio.TaskGroup() as group:
-            followed: set[str] = set()
-            while True:
-                self._gpu_added.clear()
-                for gpu in self._gpus.keys() - followed:
-                    group.create_task(self._keep_settled(self._gpus[gpu]))
-                    followed.add(gpu)
-                await self._gpu_added.wait()
+        await self._settling.run()
 
     def _why_not(self, grant: Grant) -> str:
         """Return why a client with *grant* cannot start yet; empty if it can."""
         if self.refusal:
             return self.refusal
-        watched = self._gpus.get(grant.gpu)
-        if watched is None:
+        gpu = self._settling.get(grant.gpu)
+        if gpu is None:
             return "the agent has not seen its entry yet"
-        rest = watched.gpu.progress.rest
+        rest = gpu.progress.rest
         if isinstance(rest, Ready):
             covered = rest.limits.covers(client_limits(grant))
             return "" if covered else "its daemon has yet to be told of the entry"
         return rest.why if isinstance(rest, Waiting) else "the GPU is not in mode mps"
 
-    def _watch(self, gpu: str) -> _WatchedMpsGpu:
-        watched = self._gpus.get(gpu)
-        if watched is None:
-            controller = MpsGpuController(gpu, self._services, changed=self._notify)
-            watched = self._gpus[gpu] = _WatchedMpsGpu(controller)
-            self._gpu_added.set()
-        return watched
-
-    @staticmethod
-    async def _keep_settled(watched: _WatchedMpsGpu) -> Never:
-        while True:
-            watched.wake.clear()
-            await watched.gpu.settle()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(watched.gpu.pause):
-                    await watched.wake.wait()
+    def _new_gpu(self, gpu: str) -> MpsGpuController:
+        return MpsGpuController(gpu, self._services, changed=self._notify)
 
     def _notify(self) -> None:
-        self._progress_made.set()
-        self._progress_made = asyncio.Event()
+        self._settling.tell_progress()
         self._changed()
 
 

@@ -37,6 +37,7 @@ class MpsObservation:
     alive: bool = False  # the daemon's process exists
     why_silent: str = ""  # why it does not answer although it is alive; empty: it answers
     servers: tuple[MpsServer, ...] = ()
+    refusal: str = ""  # what a server last logged of a client too many; empty: of none
     # processes on the GPU that are no servers and no clients of the daemon
     strangers: tuple[int, ...] = ()
 

@@ -14,6 +14,7 @@ from agent.mps.commands import ServerState
 
 _LINE_LIMIT: Final = 512  # characters
 _NO_LIMIT: Final = 1 << 40  # MiB
+NO_ROOM: Final = "CUDA_ERROR_MPS_MAX_CLIENTS_REACHED"
 UNKNOWN: Final = "Unknown command"
 
 
@@ -102,7 +103,7 @@ def connect(
     if server is None or server.state is not ServerState.ACTIVE:
         return "CUDA_ERROR_MPS_SERVER_NOT_READY"
     if len(server.clients) >= daemon.most_clients:
-        return "CUDA_ERROR_MPS_MAX_CLIENTS_REACHED"
+        return NO_ROOM
     client = SimulatedClient(
         pid=pid,
         memory=min(server.memory, server.memory if memory is None else memory),

@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -21,6 +22,7 @@ class SimulatedDaemons:
         self._folder = folder
         self._daemons: dict[str, SimulatedDaemon] = {}
         self._started = 0
+        self._refused = Counter[str]()  # clients too many, by GPU
         self.silent: set[str] = set()  # daemons that live and do not answer
         self.broken: set[str] = set()  # GPUs whose daemon cannot be started
         self.starts = 0
@@ -66,6 +68,11 @@ class SimulatedDaemons:
         server = None if daemon is None else daemon.server
         return frozenset() if server is None else frozenset((server.pid,))
 
+    async def last_refusal(self, gpu: str) -> str:
+        """Return what the server last logged of a client for whom it had no room, else ""."""
+        number = self._refused[gpu]
+        return f"client {number}: {simulated_daemon.NO_ROOM}" if number else ""
+
     async def kill(self, gpu: str) -> None:
         """End the daemon and its server."""
         self._daemons.pop(gpu, None)
@@ -88,6 +95,7 @@ class SimulatedDaemons:
         """Change the daemon from outside, as a client does; return the client's error, or ""."""
         changed = act(self._daemons[gpu])
         if isinstance(changed, str):
+            self._refused[gpu] += changed == simulated_daemon.NO_ROOM
             return changed
         self._daemons[gpu] = changed
         return ""

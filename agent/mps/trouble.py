@@ -15,6 +15,7 @@ class MpsTroubleKind(StrEnum):
     SERVER_ENDED = "server-ended"
     FAULT = "fault"
     NO_START = "no-start"  # the daemon, or what it needs, cannot be started
+    NO_ROOM = "no-room"  # the server refused a client
     SILENT = "silent"  # the daemon lives and does not answer
 
 
@@ -48,6 +49,12 @@ def troubles_between(before: MpsObservation | None, now: MpsObservation) -> Iter
         yield MpsTrouble(
             MpsTroubleKind.SERVER_ENDED,
             f"its MPS server ended; {_clients_text(before)}, and the agent starts another",
+        )
+    if now.refusal and now.refusal != before.refusal:
+        yield MpsTrouble(
+            MpsTroubleKind.NO_ROOM,
+            f"its MPS server refused a process while {len(now.clients)} were connected, which is "
+            "all that it takes; the process fails, and may be started again when another has ended",
         )
     faulty = {each.pid for each in before.servers if each.state is ServerState.FAULT}
     if any(s.state is ServerState.FAULT and s.pid not in faulty for s in now.servers):

@@ -22,10 +22,11 @@ from allocator.cluster.configmaps import (
     device_config_in,
     node_configs_in,
     settings_in,
+    vocabularies_in,
 )
 from allocator.cluster.inventory import GPU_NODES, NODES
 from allocator.cluster.objects import MODEL_LABEL, ConfigMap, decode_config_map
-from allocator.config.device_config import DeviceConfig, NodeConfig, configured_vocabularies
+from allocator.config.device_config import DeviceConfig, NodeConfig
 from allocator.config.settings import DEFAULTS, Settings
 from allocator.families.registry import agent_vocabularies
 from allocator.ledger.ledger import Ledger, parse_ledger
@@ -294,7 +295,7 @@ class NodeInformer:
             self.node_config = node_configs.get(self.name)
 
     def _update_vocabularies(self) -> None:
-        configured = configured_vocabularies(self.settings, self.device_config)
+        configured = vocabularies_in(self.settings, self.device_config)
         self.vocabularies = agent_vocabularies(configured)
 
 

@@ -4,9 +4,10 @@ A container's own variables decide only which annotations are read: other webhoo
 it within the pod, so its annotation prefix is taken from there.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import chain
 from math import ceil
 from posixpath import dirname
 from types import MappingProxyType
@@ -17,6 +18,7 @@ import msgspec
 from allocator.catalog.injection import REGION_PATH, REGIONS_VOLUME, VISIBLE, key_in, key_path
 from allocator.catalog.keys import ASSIGNMENT_KEY, DECISION_KEY, LIBRARY_KEY, LIBRARY_OFF
 from allocator.model.request import Priority, Stage
+from allocator.model.untrusted import zoned_time
 from allocator.request.pod_fields import (
     EnvVar,
     MountPoint,
@@ -153,44 +155,45 @@ def parse_pod(raw: bytes) -> NodePod:
     pod = _POD.decode(raw)
     metadata, spec, status = pod.metadata, pod.spec, pod.status
     annotations = metadata.annotations or {}
-    container_statuses = {s.name: s for s in status.container_statuses or ()}
-    init_statuses = {s.name: s for s in status.init_container_statuses or ()}
-    ephemeral_statuses = status.ephemeral_container_statuses or ()
-    init = spec.init_containers or ()
     return NodePod(
         uid=metadata.uid,
         namespace=metadata.namespace,
         name=metadata.name,
         node=spec.node_name,
-        created=_time(metadata.creation_timestamp),
+        created=zoned_time(metadata.creation_timestamp),
         ended=status.over,
         recreated_here=_is_daemon_or_static(metadata),
         library_off=annotations.get(LIBRARY_KEY) == LIBRARY_OFF,
         assignment=annotations.get(ASSIGNMENT_KEY, ""),
         digest=annotations.get(DECISION_KEY, ""),
-        volcano_devices=annotations.get(LIST_ANNOTATION, "")
-        if annotations.get(LIST_NODE_ANNOTATION) == spec.node_name
-        else "",
-        hami_devices=annotations.get(HAMI_LIST_ANNOTATION, "")
-        if annotations.get(HAMI_LIST_NODE_ANNOTATION) == spec.node_name
-        else "",
-        requests=MappingProxyType(_requests(spec.containers, init)),
-        container_names=MappingProxyType(
-            _ids((*container_statuses.values(), *init_statuses.values(), *ephemeral_statuses))
-        ),
+        volcano_devices=_value_for_node(pod, LIST_ANNOTATION, LIST_NODE_ANNOTATION),
+        hami_devices=_value_for_node(pod, HAMI_LIST_ANNOTATION, HAMI_LIST_NODE_ANNOTATION),
+        requests=MappingProxyType(_requests(spec.containers, spec.init_containers or ())),
+        container_names=MappingProxyType(_names_by_id(status)),
         containers=_with_keys_of_their_own(
             (
-                *(
-                    _pod_container(f"i{i}", c, init_statuses.get(c.name))
-                    for i, c in enumerate(init)
-                ),
-                *(
-                    _pod_container(f"c{i}", c, container_statuses.get(c.name))
-                    for i, c in enumerate(spec.containers)
-                ),
+                *_containers("i", spec.init_containers, status.init_container_statuses),
+                *_containers("c", spec.containers, status.container_statuses),
             )
         ),
     )
+
+
+def _value_for_node(pod: _Pod, key: str, node_key: str) -> str:
+    """Return the annotation *key*, empty where *node_key* names another node than the pod's."""
+    annotations = pod.metadata.annotations or {}
+    return annotations.get(key, "") if annotations.get(node_key) == pod.spec.node_name else ""
+
+
+def _containers(
+    kind: str,
+    containers: Sequence[_Container] | None,
+    statuses: Sequence[_ContainerStatus] | None,
+) -> Iterator[PodContainer]:
+    """Yield the containers of one *kind*, the first letter of their positions, with their state."""
+    by_name = {status.name: status for status in statuses or ()}
+    for number, container in enumerate(containers or ()):
+        yield _pod_container(f"{kind}{number}", container, by_name.get(container.name))
 
 
 def _with_keys_of_their_own(containers: Iterable[PodContainer]) -> tuple[PodContainer, ...]:
@@ -212,8 +215,13 @@ def _is_daemon_or_static(metadata: _Metadata) -> bool:
     return daemon or _MIRROR_ANNOTATION in (metadata.annotations or {})
 
 
-def _ids(statuses: Iterable[_ContainerStatus]) -> dict[str, str]:
+def _names_by_id(status: _Status) -> dict[str, str]:
     """Return names by container id, without the prefix ``containerd://`` or the like."""
+    statuses = chain(
+        status.container_statuses or (),
+        status.init_container_statuses or (),
+        status.ephemeral_container_statuses or (),
+    )
     return {s.id.rpartition("/")[2]: s.name for s in statuses if s.id}
 
 
@@ -251,16 +259,7 @@ def _running_since(state: _State | None) -> datetime | None:
     if state is None:
         return None
     begun = state.running or state.terminated
-    return None if begun is None else _time(begun.started_at)
-
-
-def _time(text: str | None) -> datetime | None:
-    """Return a time that the API server states; ``None`` where there is none, or no zone."""
-    try:
-        time = datetime.fromisoformat(text or "")
-    except ValueError:
-        return None
-    return None if time.tzinfo is None else time
+    return None if begun is None else zoned_time(begun.started_at)
 
 
 def _stage(position: str, container: _Container) -> Stage:

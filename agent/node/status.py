@@ -54,6 +54,8 @@ class Hardware:
     cuda: str = ""  # the newest CUDA that it supports, as 13.1
     # the most clients that an MPS server of this driver was seen with at once
     mps_clients: int = 0
+    # the clients that a server takes that refused one, by the UUID of its GPU
+    mps_limits: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     instances: tuple[RealisedInstance, ...] = ()
     # why a GPU takes no entries, by UUID
     unhealthy: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -130,7 +132,8 @@ def _served_gpu(
     if mode is Mode.MIG and board is None:  # no instance could be promised or read
         mode, reason = Mode.HAMI_CORE, "its MIG profiles are unknown"
     if mode is Mode.MPS:
-        slots = min(slots, most_clients(hardware.cuda, seen=hardware.mps_clients))
+        most = most_clients(hardware.cuda, seen=hardware.mps_clients)
+        slots = min(slots, hardware.mps_limits.get(device.uuid, most))
     reason = hardware.unhealthy.get(device.uuid, "") or reason or mode_clash(mode, before)
     if device.memory < 1:  # the API server would refuse the whole object
         reason = reason or "the driver does not report its memory"
@@ -170,15 +173,21 @@ def _mode(device: Device, wanted: NodeConfig | None, grants: Sequence[Grant]) ->
     if device.mig is None:
         return shared, reason
     current = Mode.MIG if device.mig.current else shared
-    if wanted is None or (wanted.mode is Mode.MIG) is (current is Mode.MIG):
+    chosen = _configured(device, wanted)
+    if wanted is None or (chosen is Mode.MIG) is (current is Mode.MIG):
         return current, "" if current is Mode.MIG else reason
-    if wanted.mode is Mode.MIG and not device.ampere_or_older:
+    if chosen is Mode.MIG and not device.ampere_or_older:
         return Mode.MIG, ""
-    switch = 1 if wanted.mode is Mode.MIG else 0
+    switch = 1 if chosen is Mode.MIG else 0
     return current, (
-        f"operatingmode is {wanted.mode}, but MIG is {'off' if switch else 'on'}: drain the "
-        f"node and run nvidia-smi -i {device.pci} -mig {switch}"
+        f"{wanted.mode_text(device.uuid, device.index)}, but MIG is {'off' if switch else 'on'}: "
+        f"drain the node and run nvidia-smi -i {device.pci} -mig {switch}"
     )
+
+
+def _configured(device: Device, wanted: NodeConfig | None) -> Mode | None:
+    """Return the mode that the node's owner wants the GPU in, ``None`` where nobody said."""
+    return None if wanted is None else wanted.mode_of(device.uuid, device.index)
 
 
 def _shared_mode(
@@ -190,10 +199,15 @@ def _shared_mode(
     """
     chosen = Mode.MPS if wants_mps(device, wanted) else Mode.HAMI_CORE
     other = Mode.HAMI_CORE if chosen is Mode.MPS else Mode.MPS
+    # A GPU that is to be in mode mig serves as hami-core while MIG is off.
+    named = wanted is not None and _configured(device, wanted) is not Mode.MIG
+    text = (
+        wanted.mode_text(device.uuid, device.index) if wanted and named else f"its mode is {chosen}"
+    )
     if any(hardware_mode(grant.mode) is other for grant in grants):
-        return other, f"operatingmode is {chosen}, but pods in mode {other} have yet to end on it"
-    if chosen is Mode.HAMI_CORE and wanted is not None and wanted.mode is Mode.MPS:
-        return chosen, "operatingmode is mps, which needs a GPU of Volta or newer"
+        return other, f"{text}, but pods in mode {other} have yet to end on it"
+    if chosen is Mode.HAMI_CORE and _configured(device, wanted) is Mode.MPS:
+        return chosen, f"{text}, which needs a GPU of Volta or newer"
     return chosen, ""
 
 
@@ -201,7 +215,7 @@ def wants_mps(device: Device, wanted: NodeConfig | None) -> bool:
     """Say whether the node's owner wants the GPU in mode mps, and it is able to."""
     return (
         wanted is not None
-        and wanted.mode is Mode.MPS
+        and _configured(device, wanted) is Mode.MPS
         and device.mps
         and not wanted.excludes(device.uuid, device.index)
         and (device.mig is None or not device.mig.current)

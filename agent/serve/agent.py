@@ -77,12 +77,7 @@ class AgentParts:
         )
         self.driver_thread = DriverThread(driver_of(options, self.paths.state, boot=self.boot))
         self.processes = Processes(root)
-        hardware_listeners = HardwareListeners(
-            self.node_informer.notify, self.node_reports.record_health
-        )
-        self.hardware_informer = HardwareInformer(
-            self.driver_thread, hardware_listeners, policy=HealthPolicy(xids=options.xids)
-        )
+        self.hardware_informer = self._hardware_informer()
         self.journal = self._journal()
         self.instances = InstancesController(
             self._mig_services(), changed=self.hardware_informer.refresh
@@ -90,15 +85,7 @@ class AgentParts:
         self.hardware_informer.instances = self.instances
         self.mps = self._mps()
         self.hardware_informer.mps = self.mps.controller
-        facts = StatusFacts(
-            self.boot,
-            lambda: self.hardware_informer.hardware,
-            self.uids_with_processes,
-            serving=lambda: self.capacity_controller.serving,
-            simulated=self._is_simulated,
-            exposed=exposure(configurations(root), toolkit_configs(root)),
-        )
-        self.status_controller = StatusController(client, self.node_informer, facts)
+        self.status_controller = StatusController(client, self.node_informer, self._status_facts())
         self.capacity_controller = CapacityController(
             client,
             self.node_informer,
@@ -176,6 +163,22 @@ class AgentParts:
             snapshot=lambda: self.monitor.snapshot,
             hung=lambda: 0.0 if (hung := self.driver_thread.hung_call) is None else hung.seconds,
             old=lambda: self.node_informer.settings.plugin_metrics,
+        )
+
+    def _hardware_informer(self) -> HardwareInformer:
+        listeners = HardwareListeners(self.node_informer.notify, self.node_reports.record_health)
+        policy = HealthPolicy(xids=self._options.xids)
+        return HardwareInformer(self.driver_thread, listeners, policy=policy)
+
+    def _status_facts(self) -> StatusFacts:
+        root = self._options.root
+        return StatusFacts(
+            self.boot,
+            lambda: self.hardware_informer.hardware,
+            self.uids_with_processes,
+            serving=lambda: self.capacity_controller.serving,
+            simulated=self._is_simulated,
+            exposed=exposure(configurations(root), toolkit_configs(root)),
         )
 
     def _mig_services(self) -> MigServices:

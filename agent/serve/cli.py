@@ -10,13 +10,20 @@ import click
 
 from agent.doctor import doctor_cli
 from agent.health.xid import xid_policy
+from agent.metax.simulation_cli import MetaxOptions, run_metax
 from agent.mig.journal_files import JournalInUseError
 from agent.mps.launch import MpsLauncher
 from agent.node import paths_cli
 from agent.region.library_files import FOLDER
 from agent.serve import agent as app
 from agent.serve import options as agent_options
-from agent.serve.options import DriverKind, FleetError, nvml_driver
+from agent.serve.options import (
+    AgentOptions,
+    DriverKind,
+    FleetError,
+    nvml_driver,
+    simulated_metax,
+)
 from allocator.cli.audit import AuditOptions, audit_options
 from allocator.cli.http_server import Listen
 from allocator.cli.options import (
@@ -124,7 +131,7 @@ def agent(
     xids = xid_policy(ignored, heeded)
     if isinstance(xids, Problem):
         raise click.BadParameter(str(xids), param_hint="--xids-ignored, --xids-heeded")
-    options = agent_options.AgentOptions(
+    options = AgentOptions(
         access=access(kubeconfig, context),
         node=node,
         namespace=namespace,
@@ -143,9 +150,30 @@ def agent(
         withdraw=withdraw,
     )
     try:
-        run_to_end(app.run(options))
+        run_to_end(_program(options))
     except (FleetError, JournalInUseError) as error:
         raise click.ClickException(str(error)) from error
+
+
+async def _program(options: AgentOptions) -> None:
+    """Run the agent, or what stands in for MetaX's components where this is such a node.
+
+    Raises FleetError, JournalInUseError or OSError.
+    """
+    simulated = options.driver is DriverKind.SIMULATED
+    machine = simulated_metax(options.fleet, node=options.node) if simulated else None
+    if machine is None:
+        await app.run(options)
+        return
+    metax_options = MetaxOptions(
+        access=options.access,
+        node=options.node,
+        listen=options.listen,
+        kubelet=options.kubelet,
+        state=options.root / app.STATE_DIRECTORY,
+        withdraw=options.withdraw,
+    )
+    await run_metax(metax_options, machine)
 
 
 @click.command("doctor")

@@ -60,9 +60,15 @@ class MpsService:
         """Follow the GPUs in or near the mode."""
         await self.controller.run()
 
-    async def withdraw(self) -> bool:
-        """Take GPUs out of the mode where nobody has an entry; say whether all are out."""
+    async def withdraw(self, *, in_use: bool) -> bool:
+        """Take GPUs out of the mode where nobody has an entry; say whether all are out.
+
+        *in_use* says that pods with our files still run. Without a GPUNode that names their
+        entries, no GPU is taken from them.
+        """
         self.leaving = True
+        if self._parts.informer.gpu_node is None and not in_use:
+            self.controller.set_desired((), {})
         self.follow()
         await self.controller.settle()
         return self.controller.is_idle

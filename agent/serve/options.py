@@ -11,6 +11,7 @@ from agent.driver.driver import Driver
 from agent.driver.simulated_files import SimulatedDriver
 from agent.driver.simulated_fleet import simulated_node
 from agent.health.xid import XidPolicy
+from agent.metax.machine import MetaxMachine, metax_machine
 from agent.mps.launch import MpsLauncher
 from agent.node.paths_cli import KUBELET
 from agent.nvml.driver import NvmlDriver
@@ -49,16 +50,27 @@ def boot_of(root: Path) -> str:
 
 def simulated_driver(fleet: Path, *, node: str, boot: str, state: Path) -> Driver:
     """Return the driver of the GPUs of *node* in *fleet*, kept in *state*; raises FleetError."""
-    try:
-        text = fleet.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise FleetError(f"{fleet} cannot be read: {error}") from error
-    loaded = simulated_node(text, node=node, boot=boot)
+    loaded = simulated_node(_fleet_text(fleet), node=node, boot=boot)
     if isinstance(loaded, Rejected):
         raise FleetError(f"{fleet}: {loaded}")
     for warning in loaded.warnings:
         log.warning("malformed fleet file", what=str(warning))
     return SimulatedDriver(loaded.value, file=state)
+
+
+def simulated_metax(fleet: Path, *, node: str) -> MetaxMachine | None:
+    """Return the MetaX node that *node* is in *fleet*, ``None`` if none; raises FleetError."""
+    machine = metax_machine(_fleet_text(fleet), node=node)
+    if isinstance(machine, Rejected):
+        raise FleetError(f"{fleet}: {machine}")
+    return machine
+
+
+def _fleet_text(fleet: Path) -> str:
+    try:
+        return fleet.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise FleetError(f"{fleet} cannot be read: {error}") from error
 
 
 def nvml_driver(root: Path) -> Driver:

@@ -32,8 +32,11 @@ log = structlog.get_logger(__name__)
 class LeavingGpus(Protocol):
     """The GPUs in mode mps."""
 
-    async def withdraw(self) -> bool:
-        """Take GPUs out of the mode where nobody has an entry; say whether all are out."""
+    async def withdraw(self, *, in_use: bool) -> bool:
+        """Take GPUs out of the mode where nobody has an entry; say whether all are out.
+
+        *in_use* says that pods with our files still run.
+        """
 
 
 class WithdrawalController:
@@ -94,7 +97,7 @@ class WithdrawalController:
         counted = await self._capacity_controller.withdraw()
         (self._paths.plugins / ENDPOINT).unlink(missing_ok=True)
         pods = await self._pods_with_files()
-        left = self.mps is None or await self.mps.withdraw()
+        left = self.mps is None or await self.mps.withdraw(in_use=bool(pods))
         if left and not pods:
             await asyncio.to_thread(self._remove)
         if (pods, counted) != self._last_logged:

@@ -359,9 +359,19 @@ def key_path(key: str, suffix: str) -> str:
 
 def key_in(field_path: str) -> str | None:
     """Return the container key, such as ``c0``, of a downward API path to a flat annotation."""
-    if not field_path.startswith(_OWN_PATH):
-        return None
-    key, dot, _ = field_path[len(_OWN_PATH) :].partition(".")
+    return (
+        _container_key(field_path[len(_OWN_PATH) :]) if field_path.startswith(_OWN_PATH) else None
+    )
+
+
+def is_flat(annotation: str) -> bool:
+    """Say whether an annotation is there for the variable of a container to read."""
+    return annotation.startswith(OWN) and _container_key(annotation[len(OWN) :]) is not None
+
+
+def _container_key(rest: str) -> str | None:
+    """Return the container key that begins *rest*, what follows our prefix; else ``None``."""
+    key, dot, _ = rest.partition(".")
     return (
         key if dot and key[:1] in {"c", "i"} and key[1:].isascii() and key[1:].isdigit() else None
     )

@@ -68,8 +68,10 @@ GROUP_POLICY_KEY: Final = "volcano.sh/vgpu-podgroup-policy"
 POD_GROUP_KEYS: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 # MetaX's, on any pod of a job: how many GPUs of it must be in one dragonfly or switchbox.
 GROUP_SIZE_KEY: Final = "metax-tech.com/gpu-group-size"
+GROUP_LABEL: Final = f"{OWN}group"  # on pods of a Volcano job with several groups: its number
 CDI_PREFIX: Final = "cdi.k8s.io/"
 AGENT_LABEL: Final = f"{OWN}agent"  # set by our agent on its Node, with its version
+SIMULATED_LABEL: Final = f"{OWN}simulated"  # "true" on a Node whose MetaX GPUs our agent simulates
 CAPACITY_KEY: Final = f"{OWN}capacity"  # annotation: the resources whose capacity an agent wrote
 # On our ValidatingWebhookConfiguration, where a policy reads it: what only our agents offer.
 SOLE_KEY: Final = f"{OWN}sole-resources"

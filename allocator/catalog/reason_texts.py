@@ -19,7 +19,7 @@ class ReasonText:
 REASON_TEXTS: Final[Mapping[Reason, ReasonText]] = MappingProxyType(
     {
         Reason.MALFORMED: ReasonText(
-            "an invalid amount: a suffix on memory, a fraction, a negative number, a "
+            "an invalid amount: a unit on memory, a fraction, a negative number, a "
             "percentage outside 1 to 100, a misspelt name, an amount in `requests` only",
             'container "main": vgpu-memory "8Gi" would mean 8589934592 MiB; give MiB, e.g. 8192',
         ),

@@ -10,6 +10,7 @@ from typing import BinaryIO, Final, TextIO
 from allocator.config.document import MAX_BYTES
 from allocator.config.manifest import DEFAULT_NAMESPACE, ManifestPod, P, pods_in
 from allocator.config.pod_templates import ACCEPTED
+from allocator.config.settings import DEFAULTS, Settings, SettingsError, load_settings
 from allocator.model.problem import Loaded, Problem, Rejected
 from allocator.model.untrusted import inert
 from allocator.report.together import PodOfFile
@@ -111,6 +112,24 @@ def pods_of_all(
         if len(pods) == before:
             raise UnusableError(f"{display_name(given)}: no pod found; accepted: {ACCEPTED}")
     return pods
+
+
+def settings_of(name: str | None, streams: Streams) -> Settings:
+    """Return the settings in the file *name*, the defaults for none.
+
+    A line on the errors of *streams* names each setting that is not known. Raises
+    :class:`UnusableError`.
+    """
+    if name is None:
+        return DEFAULTS
+    try:
+        loaded = load_settings(read(name, streams.input))
+    except SettingsError as error:
+        raise UnusableError(f"{display_name(name)}: {error}") from error
+    streams.errors.writelines(
+        f"{display_name(name)}: {inert(str(warning))}\n" for warning in loaded.warnings
+    )
+    return loaded.value
 
 
 def pods_of(name: str, text: str, kind: type[P], *, errors: TextIO) -> tuple[ManifestPod[P], ...]:

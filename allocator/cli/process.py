@@ -1,7 +1,8 @@
-"""Background tasks, signals, garbage-collector tuning of a server."""
+"""Background tasks, signals and memory of a server."""
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -60,3 +61,21 @@ async def freeze_when_settled(is_settled: Callable[[], bool], clock: Clock = SYS
         gc.collect()
         gc.freeze()
         await clock.sleep(FULL_COLLECTION_SECONDS)
+
+
+# Parameters of mallopt(3).
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
+_LARGE: Final = 128 * 1024  # bytes; glibc begins with this, but raises it with each larger block
+
+
+def save_memory() -> None:
+    """Have the C library give large blocks back when they are freed, and keep one heap.
+
+    A program with several threads else keeps a heap for each. Other libraries than glibc are left
+    as they are.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_ARENA_MAX, 1)
+        mallopt(_MMAP_THRESHOLD, _LARGE)
+        mallopt(_TRIM_THRESHOLD, _LARGE)

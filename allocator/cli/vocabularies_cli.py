@@ -7,10 +7,10 @@ from typing import Final
 import click
 
 from allocator.catalog.vocabularies import CATALOGUE, Vocabulary
-from allocator.cli.files import Streams, UnusableError, display_name, read
+from allocator.cli.files import Streams, UnusableError, settings_of
 from allocator.config.device_config import DeviceConfig, configured_vocabularies
-from allocator.config.settings import DEFAULTS, Settings, SettingsError, load_settings
-from allocator.model.untrusted import inert, inert_lines
+from allocator.config.settings import Settings
+from allocator.model.untrusted import inert_lines
 from allocator.report.document_text import document_text
 from allocator.report.vocabulary_list import vocabulary_document, vocabulary_rows
 
@@ -38,7 +38,7 @@ def vocabularies(settings: str | None, output: str) -> None:
     """List the vocabularies: resources, units, annotations, modes, and whose GPUs they are."""
     streams = Streams.standard()
     try:
-        loaded = _settings(settings, streams)
+        loaded = settings_of(settings, streams)
     except UnusableError as error:
         raise click.ClickException(inert_lines(str(error))) from error
     click.echo(answer(loaded, VocabularyOutput(output)))
@@ -61,16 +61,3 @@ def _as_configured(settings: Settings) -> Sequence[Vocabulary]:
     """Return all vocabularies of the catalogue, those served with the names of the cluster."""
     served = {v.name: v for v in configured_vocabularies(settings, DeviceConfig())}
     return tuple(served.get(vocabulary.name, vocabulary) for vocabulary in CATALOGUE)
-
-
-def _settings(name: str | None, streams: Streams) -> Settings:
-    if name is None:
-        return DEFAULTS
-    try:
-        loaded = load_settings(read(name, streams.input))
-    except SettingsError as error:
-        raise UnusableError(f"{display_name(name)}: {error}") from error
-    streams.errors.writelines(
-        f"{display_name(name)}: {inert(str(warning))}\n" for warning in loaded.warnings
-    )
-    return loaded.value

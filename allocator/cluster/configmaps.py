@@ -7,12 +7,15 @@ from typing import Final, TypeVar
 
 import structlog
 
+from allocator.catalog.vocabularies import Vocabulary
 from allocator.cluster.objects import ConfigMap, decode_config_map
 from allocator.config.device_config import (
     DeviceConfig,
     NodeConfig,
+    configured_vocabularies,
     load_device_config,
     load_node_config,
+    vocabulary_problems,
 )
 from allocator.config.settings import Settings, SettingsError, load_settings
 from allocator.families.family import NodeModesSource
@@ -81,6 +84,13 @@ def _usable_value(what: str, loaded: Loaded[T] | Rejected) -> T | None:
     for warning in loaded.warnings:
         log.warning("malformed configuration", of=what, what=str(warning))
     return loaded.value
+
+
+def vocabularies_in(settings: Settings, devices: DeviceConfig) -> tuple[Vocabulary, ...]:
+    """Return the vocabularies that are served; a log line tells of each that cannot be."""
+    for problem in vocabulary_problems(settings, devices):
+        log.error("vocabulary not served", why=str(problem))
+    return configured_vocabularies(settings, devices)
 
 
 def config_map_source(namespace: str, name: str) -> WatchSource[ConfigMap]:

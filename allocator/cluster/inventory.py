@@ -20,6 +20,7 @@ from allocator.cluster.configmaps import (
     modes_source,
     node_configs_in,
     settings_in,
+    vocabularies_in,
 )
 from allocator.cluster.node_registers import NodeRegisters
 from allocator.cluster.objects import (
@@ -31,7 +32,7 @@ from allocator.cluster.objects import (
     decode_node,
 )
 from allocator.cluster.picture import Picture
-from allocator.config.device_config import DeviceConfig, NodeConfig, configured_vocabularies
+from allocator.config.device_config import DeviceConfig, NodeConfig
 from allocator.config.settings import DEFAULTS, Settings
 from allocator.extender.index import Index, IndexBuilder, NodesByPod
 from allocator.extender.score import scorer
@@ -205,8 +206,7 @@ class Inventory:
         await self._follow(source, publish, "namespaces")
 
     async def _follow_config_map(self, kind: str, name: str, accept: Accept) -> None:
-        # Our settings are in our own namespace; the other two belong to Volcano's device plugin.
-        namespace = self._namespace if kind == "settings" else "kube-system"
+        namespace = self._namespace if kind == "settings" else "kube-system"  # the plugin's
 
         def publish(changes: Mapping[str, ConfigMap | None]) -> None:
             config_map = changes.get(name)
@@ -256,7 +256,7 @@ class Inventory:
 
     def _update_vocabularies(self) -> None:
         """Derive the vocabularies from settings and device configuration."""
-        self.vocabularies = configured_vocabularies(self.settings, self.device_config)
+        self.vocabularies = vocabularies_in(self.settings, self.device_config)
 
     @property
     def synced(self) -> bool:

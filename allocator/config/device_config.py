@@ -2,10 +2,12 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, TypeVar
+
+import msgspec
 
 from allocator.catalog.vocabularies import (
     CATALOGUE,
@@ -19,7 +21,7 @@ from allocator.config.document import DocumentError, DocumentTable, Notes, descr
 from allocator.config.settings import HamiSettings, MemoryUnit, NodeAgent, Settings
 from allocator.mig.geometry import Geometries, GeometryEntry, GeometryGroup, Item, defects
 from allocator.mig.profiles import shape_of
-from allocator.model.problem import Loaded, Rejected
+from allocator.model.problem import Loaded, Problem, Rejected
 from allocator.model.request import Mode
 from allocator.model.units import CorePercent, MiB
 
@@ -55,6 +57,7 @@ _NODE_KEYS: Final = (
     "devicesplitcount",
     "migstrategy",
     "filterdevices",
+    "mpsdevices",  # ours: no device plugin of Volcano's reads it
 )
 _RESOURCE_NAME: Final = re.compile(r"[a-z0-9.-]{1,253}/[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
 # ``UUID[group-position]`` in a list separated by , : and ; cannot be decoded otherwise.
@@ -92,10 +95,25 @@ class NodeConfig:
     cores_scaling: float | None = None
     excluded_uuids: frozenset[str] = frozenset()
     excluded_indexes: frozenset[int] = frozenset()
+    # GPUs that are to be in mode mps, whatever ``mode`` is
+    mps_uuids: frozenset[str] = frozenset()
+    mps_indexes: frozenset[int] = frozenset()
 
     def excludes(self, uuid: str, index: int) -> bool:
         """Say whether the node excludes the GPU with this UUID or index."""
         return uuid in self.excluded_uuids or index in self.excluded_indexes
+
+    def mode_of(self, uuid: str, index: int) -> Mode:
+        """Return the mode that the GPU with this UUID or index is to be in."""
+        named = uuid in self.mps_uuids or index in self.mps_indexes
+        return Mode.MPS if named else self.mode
+
+    def mode_text(self, uuid: str, index: int) -> str:
+        """Return what says in which mode that GPU is to be, as the start of a sentence."""
+        named = self.mode_of(uuid, index) is not self.mode
+        return (
+            f"mpsdevices names it for mode {Mode.MPS}" if named else f"operatingmode is {self.mode}"
+        )
 
 
 def load_device_config(text: str) -> Loaded[DeviceConfig] | Rejected:
@@ -250,7 +268,8 @@ def _node_config(table: DocumentTable, earlier: NodeConfig | None) -> NodeConfig
     if earlier is not None:
         table.notes.warning(table.at("name"), f"{describe(earlier.name)} twice", "one entry")
     before = earlier or NodeConfig(name=str(table.values.get("name", "")))
-    uuids, indexes = _excluded_devices(table)
+    uuids, indexes = _devices(table, "filterdevices")
+    mps_uuids, mps_indexes = _devices(table, "mpsdevices")
     return NodeConfig(
         name=before.name,
         mode=_mode(table, before.mode),
@@ -260,6 +279,8 @@ def _node_config(table: DocumentTable, earlier: NodeConfig | None) -> NodeConfig
         cores_scaling=_scaling(table, "devicecorescaling") or before.cores_scaling,
         excluded_uuids=uuids or before.excluded_uuids,
         excluded_indexes=indexes or before.excluded_indexes,
+        mps_uuids=mps_uuids or before.mps_uuids,
+        mps_indexes=mps_indexes or before.mps_indexes,
     )
 
 
@@ -276,12 +297,13 @@ def _scaling(table: DocumentTable, key: str) -> float | None:
     return table.number(key, 1.0) if table.values.get(key) else None
 
 
-def _excluded_devices(table: DocumentTable) -> tuple[frozenset[str], frozenset[int]]:
-    value = table.values.get("filterdevices")
-    path = table.at("filterdevices")
-    filters = DocumentTable.of({} if value is None else value, path, table.notes).lower_keys()
-    filters.check_keys(("uuid", "index"), refuse=False)
-    return frozenset(filters.texts("uuid")), frozenset(filters.integers("index", high=1023))
+def _devices(table: DocumentTable, key: str) -> tuple[frozenset[str], frozenset[int]]:
+    """Return the GPUs that *key* lists, by UUID and by index."""
+    value = table.values.get(key)
+    listed = DocumentTable.of({} if value is None else value, table.at(key), table.notes)
+    by_name = listed.lower_keys()
+    by_name.check_keys(("uuid", "index"), refuse=False)
+    return frozenset(by_name.texts("uuid")), frozenset(by_name.integers("index", high=1023))
 
 
 def _hami_vocabulary(hami: HamiSettings, *, slot: str) -> Vocabulary:
@@ -305,7 +327,49 @@ def _hami_vocabulary(hami: HamiSettings, *, slot: str) -> Vocabulary:
 
 
 def configured_vocabularies(settings: Settings, devices: DeviceConfig) -> tuple[Vocabulary, ...]:
-    """Return the vocabularies that are served, with the names and units of this configuration."""
+    """Return the vocabularies that are served, with the names and units of this configuration.
+
+    One is left out that shares a name with Volcano's, as *devices* renames it: its amounts would be
+    read in another unit. :func:`vocabulary_problems` tells of it.
+    """
+    wanted = _wanted_vocabularies(settings, devices)
+    lost = {vocabulary.name for vocabulary, _ in _shared_names(wanted)}
+    return tuple(vocabulary for vocabulary in wanted if vocabulary.name not in lost)
+
+
+def vocabulary_problems(settings: Settings, devices: DeviceConfig) -> tuple[Problem, ...]:
+    """Return why vocabularies that *settings* name are not served beside *devices*."""
+    wanted = _wanted_vocabularies(settings, devices)
+    keys = {devices.count_name: "resourceCountName", devices.memory_name: "resourceMemoryName"}
+    keys[devices.percent_name] = "resourceMemoryPercentageName"
+    keys[devices.cores_name] = "resourceCoreName"
+    hami = {
+        getattr(settings.hami, one.name): f"hami.{one.encode_name}"
+        for one in msgspec.structs.fields(HamiSettings)
+    }
+    return tuple(
+        Problem(
+            path=f"settings.yaml: {hami[name] if lost.name == HAMI.name else 'vocabularies'}",
+            what=f"{describe(name)} is {keys[name]} in device-config.yaml too, so the vocabulary "
+            f"{lost.name} is not served",
+            accepted=f"another name in one of the two, or vocabularies without {lost.name}",
+        )
+        for lost, name in _shared_names(wanted)
+    )
+
+
+def _shared_names(wanted: Sequence[Vocabulary]) -> tuple[tuple[Vocabulary, str], ...]:
+    """Return each vocabulary that has a resource of Volcano's, and its first such resource."""
+    volcano = {name for v in wanted if v.name == VOLCANO.name for name in v.resources}
+    return tuple(
+        (vocabulary, shared[0])
+        for vocabulary in wanted
+        if vocabulary.name != VOLCANO.name
+        and (shared := [name for name in vocabulary.resources if name in volcano])
+    )
+
+
+def _wanted_vocabularies(settings: Settings, devices: DeviceConfig) -> tuple[Vocabulary, ...]:
     names = {
         VOLCANO.count or "": devices.count_name,
         VOLCANO.memory or "": devices.memory_name,

@@ -17,6 +17,7 @@ from allocator.cluster.inventory import NODES, Inventory
 from allocator.cluster.objects import NodeObject
 from allocator.cluster.picture import ChangeTracker
 from allocator.config.settings import NodeAgent
+from allocator.families.registry import family_named
 from allocator.ledger.ledger import Ledger
 from allocator.ledger.registered_capacity import (
     counted_uids,
@@ -101,9 +102,7 @@ class VolcanoRegisterController:
         inputs = self._inputs()
         if inputs is None:
             return
-        served = (
-            inputs.ledgers.keys() & inputs.nodes.keys() if inputs.keeps_registers else set[str]()
-        )
+        served = _registered_nodes(inputs) if inputs.keeps_registers else set[str]()
         lowered = self._lowered_registers(inputs.nodes)
         changes_of = self._due_changes if inputs.keeps_registers else _restore
         due: dict[str, Changes] = {}
@@ -218,6 +217,20 @@ class VolcanoRegisterController:
         since = since if before == desired else now
         self._pending[name] = (desired, since)
         return not node.register or now - since >= SETTLED_SECONDS
+
+
+def _registered_nodes(inputs: RegisterInputs) -> set[str]:
+    """Return the nodes that get a register: all but those whose GPUs another plugin describes.
+
+    Volcano would take such GPUs for NVIDIA's, and its scheduler asks each registered node for a
+    report, five requests a second at most, before it places anything.
+    """
+    return {
+        name
+        for name, ledger in inputs.ledgers.items()
+        if name in inputs.nodes
+        and not any(family_named(gpu.family).inventory for gpu in ledger.node.gpus)
+    }
 
 
 def _restore(inputs: RegisterInputs, name: str) -> Changes:

@@ -17,14 +17,11 @@ from allocator.metax.cards import MetaxCard
 from allocator.metax.inventory import UNTOLD_MODEL, MetaxGpus, PublishedGpus, metax_gpus
 from allocator.metax.link_scores import best_split, exclusive_value
 from allocator.metax.names import (
-    CARDS_KEY,
     GPU,
-    LOSSES_KEY,
-    MEMORY_LABEL,
-    MODEL_LABEL,
     MODES_CONFIG_MAP,
+    NODE_ANNOTATIONS,
+    NODE_LABELS,
     OPERATOR_NAMESPACE,
-    SCORES_KEY,
     SGPU,
 )
 from allocator.metax.node_modes import NodeMode, load_node_modes
@@ -33,7 +30,7 @@ from allocator.metax.topology_maps import TopologyMaps, topology_maps
 from allocator.model.gpu import Gpu, Node
 from allocator.model.problem import Loaded, Rejected
 from allocator.model.request import METAX, ContainerRequest, FillPolicy, Mode, PodRequest
-from allocator.model.sharing import AppClass, crowding, parse_share_class
+from allocator.model.sharing import AppClass, crowding, may_join, parse_share_class
 from allocator.model.units import WHOLE_GPU, MiB
 
 _MODES: Final = {NodeMode.NATIVE: Mode.NATIVE, NodeMode.SGPU: Mode.SGPU}
@@ -131,11 +128,15 @@ def node_value(node: Node, request: PodRequest, policy: FillPolicy) -> int | Non
 
 
 def _least_crowding(node: Node, request: PodRequest) -> list[int]:
-    """Return whom a pod of class online would crowd on each GPU; nothing for any other pod."""
+    """Return whom a pod of class online would crowd on each GPU that it may share.
+
+    Nothing for any other pod.
+    """
     share = request.containers[0].share
     if share != AppClass.ONLINE:
         return []
-    return [crowding(share, [g.share for g in gpu.grants]) for gpu in node.gpus if gpu.healthy]
+    tenants = [[grant.share for grant in gpu.grants] for gpu in node.gpus if gpu.healthy]
+    return [crowding(share, there) for there in tenants if all(may_join(share, t) for t in there)]
 
 
 def _is_exclusive(container: ContainerRequest) -> bool:
@@ -163,8 +164,8 @@ METAX_FAMILY: Final = Family(
     default_modes=(Mode.SGPU,),
     injects=False,
     inventory=NodeInventory(
-        annotations=(CARDS_KEY, SCORES_KEY, LOSSES_KEY),
-        labels=(MODEL_LABEL, MEMORY_LABEL),
+        annotations=NODE_ANNOTATIONS,
+        labels=NODE_LABELS,
         resources=(GPU, SGPU),
         modes=NodeModesSource(namespace=OPERATOR_NAMESPACE, name=MODES_CONFIG_MAP, load=load_modes),
         read=read_inventory,

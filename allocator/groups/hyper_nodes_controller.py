@@ -4,12 +4,13 @@ Both only where the setting ``hyperNodes`` asks for it. vc-scheduler's plugin ne
 then places each job.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
 import structlog
 
+from allocator.catalog.keys import GROUP_LABEL
 from allocator.groups.hyper_nodes import (
     API_VERSION,
     HIGHEST_TIER,
@@ -19,7 +20,7 @@ from allocator.groups.hyper_nodes import (
     changes,
     hyper_node_specs,
 )
-from allocator.groups.members import POD_GROUP_JOB, GroupPod, job_size
+from allocator.groups.members import POD_GROUP_JOB, Group, GroupPod, groups_of, job_size
 from allocator.groups.tree import Tree
 from kube.client import ApiClient
 from kube.errors import ConflictError, InvalidError, NotFoundError
@@ -27,7 +28,7 @@ from kube.errors import ConflictError, InvalidError, NotFoundError
 SWEEP_SECONDS: Final = 5.0
 HYPER_NODES: Final = f"/apis/{API_VERSION}/hypernodes"
 POD_GROUPS: Final = "/apis/scheduling.volcano.sh/v1beta1/namespaces/{}/podgroups/{}"
-_DIGITS: Final = 9  # of a number of GPUs
+PODS: Final = "/api/v1/namespaces/{}/pods/{}"
 FIELD_MANAGER: Final = "vgpu-admission-hypernodes"
 log = structlog.get_logger(__name__)
 
@@ -47,9 +48,14 @@ class _HyperNodeList(msgspec.Struct, frozen=True):
     items: tuple[_HyperNodeObject, ...] = ()
 
 
+class _SubGroupPolicy(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
 class _PodGroupSpec(msgspec.Struct, frozen=True, rename="camel"):
-    min_resources: dict[str, str | int] | None = None
+    min_member: int | None = None
     network_topology: dict[str, Any] | None = None
+    sub_group_policy: tuple[_SubGroupPolicy, ...] | None = None
 
 
 class _PodGroupObject(msgspec.Struct, frozen=True):
@@ -127,7 +133,11 @@ class HyperNodesController:
 
 
 class PodGroupTopologyController:
-    """Tells PodGroups whose pods are one group to stay inside one HyperNode."""
+    """Tells vc-scheduler which pods of a PodGroup must be inside one HyperNode.
+
+    Where the PodGroup is one group, its topology says so. Where it is several, a label on each pod
+    names its group, and a policy of the PodGroup keeps pods with equal labels together.
+    """
 
     def __init__(
         self,
@@ -146,24 +156,24 @@ class PodGroupTopologyController:
         self._waiting = waiting
         self._counts = counts
         self._enabled = enabled
-        self._judged: frozenset[str] = frozenset()  # jobs
+        self._judged: dict[str, frozenset[str]] = {}  # by job, the uids of its pods then
+        self._kept: set[str] = set()  # jobs whose PodGroup has a topology of ours
 
     async def sweep(self) -> None:
-        """Judge each PodGroup once; raises :class:`kube.errors.KubeError`."""
+        """Judge each PodGroup, again with new pods; raises :class:`kube.errors.KubeError`."""
         if not self._enabled():
-            self._judged = frozenset()
+            self._judged, self._kept = {}, set()
             return
         jobs = {job: pods for job, pods in self._waiting() if POD_GROUP_JOB in job}
         for job, pods in jobs.items():
-            if job not in self._judged and await self._judge(job, job_size(pods)):
-                self._judged |= {job}
-        self._judged &= jobs.keys()
+            uids = frozenset(pod.uid for pod in pods)
+            if not uids <= self._judged.get(job, frozenset()) and await self._judge(job, pods):
+                self._judged[job] = uids
+        self._judged = {job: uids for job, uids in self._judged.items() if job in jobs}
+        self._kept &= jobs.keys()
 
-    async def _judge(self, job: str, size: int) -> bool:
-        """Write the topology where it is due; return false where it has to be tried again.
-
-        A PodGroup that has one already keeps it. So does one with more GPUs than one group.
-        """
+    async def _judge(self, job: str, pods: Collection[GroupPod]) -> bool:
+        """Write what is due; return false where it has to be tried again."""
         namespace, _, name = job.partition(POD_GROUP_JOB)
         path = POD_GROUPS.format(namespace, name)
         try:
@@ -173,23 +183,63 @@ class PodGroupTopologyController:
         except msgspec.MsgspecError:
             log.warning("PodGroup not read", job=job)
             return True
-        spec = found.spec
-        gpus = _gpus(spec.min_resources or {}, self._counts())
-        if spec.network_topology is not None or not 0 < gpus <= size:
+        if self._is_of_others(job, found.spec):
             return True
-        topology = {"mode": "hard", "highestTierAllowed": HIGHEST_TIER}
-        change = {"metadata": {"uid": found.metadata.uid}, "spec": {"networkTopology": topology}}
+        wanted, labelled = _wanted(pods, self._counts(), found.spec.min_member or 0)
+        change = {"metadata": {"uid": found.metadata.uid}, "spec": wanted}
         try:
-            await self._client.merge_patch(path, change)
+            for group in labelled:
+                await self._label(namespace, group)
+            if _differs(found.spec, wanted):
+                await self._client.merge_patch(path, change)
+                log.info("network topology of a PodGroup", job=job, spec=wanted)
         except (ConflictError, InvalidError, NotFoundError):
             return False
-        log.info("PodGroup is kept inside one HyperNode", job=job)
+        (self._kept.add if wanted["networkTopology"] else self._kept.discard)(job)
         return True
 
+    def _is_of_others(self, job: str, spec: _PodGroupSpec) -> bool:
+        """Say whether somebody else wrote a topology, who knows better."""
+        policies = spec.sub_group_policy or ()
+        if any(policy.name != SOURCE for policy in policies):
+            return True
+        return spec.network_topology is not None and job not in self._kept
 
-def _gpus(resources: dict[str, str | int], counts: Collection[str]) -> int:
-    """Return the GPUs of *resources*, 0 where a number cannot be read."""
-    texts = [str(resources[name]) for name in counts if name in resources]
-    return sum(
-        int(text) for text in texts if text.isascii() and text.isdigit() and len(text) <= _DIGITS
-    )
+    async def _label(self, namespace: str, group: Group) -> None:
+        for pod in group.members:
+            metadata = {"uid": pod.uid, "labels": {GROUP_LABEL: str(group.number)}}
+            await self._client.merge_patch(PODS.format(namespace, pod.name), {"metadata": metadata})
+
+
+def _wanted(
+    pods: Collection[GroupPod], counts: Collection[str], min_member: int
+) -> tuple[dict[str, Any], list[Group]]:
+    """Return what a PodGroup's spec should say of topology, and the groups to be labelled.
+
+    *counts* are the resources that count GPUs; a pod may ask in several vocabularies at once.
+    Several groups are told only once all are complete: Volcano places no part of one.
+    """
+    gpus = max((n for pod in pods for name, n in pod.limits if name in counts), default=0)
+    hard = {"mode": "hard", "highestTierAllowed": HIGHEST_TIER}
+    nothing = {"networkTopology": None, "subGroupPolicy": None}
+    each = job_size(pods) // gpus if gpus else 0
+    if each < 2:  # noqa: PLR2004 -- a pod is never apart from itself
+        return nothing, []
+    if max(len(pods), min_member) <= each:
+        return nothing | {"networkTopology": hard}, []
+    groups = groups_of(pods, gpus=gpus)
+    if len(pods) < min_member or any(len(group.members) != each for group in groups):
+        return nothing, []
+    policy = {
+        "name": SOURCE,
+        "matchLabelKeys": [GROUP_LABEL],
+        "subGroupSize": each,
+        "networkTopology": hard,
+    }
+    return nothing | {"subGroupPolicy": [policy]}, groups
+
+
+def _differs(spec: _PodGroupSpec, wanted: Mapping[str, Any]) -> bool:
+    """Say whether a PodGroup has what is *wanted* not yet, or something else."""
+    has = spec.network_topology is not None, bool(spec.sub_group_policy)
+    return has != (wanted["networkTopology"] is not None, bool(wanted["subGroupPolicy"]))

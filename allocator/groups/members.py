@@ -33,6 +33,7 @@ class GroupPod:
     size: int = 0  # GPUs of a group as it names them itself; 0: it does not
     node: str = ""  # empty until it is bound
     created: datetime | None = None
+    limits: tuple[tuple[str, int], ...] = ()  # extended resources of its containers together
 
 
 class JobOwner(Protocol):

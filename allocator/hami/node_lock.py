@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from allocator.catalog.hami_keys import ALLOCATING
-from allocator.model.untrusted import is_safe_name
+from allocator.model.untrusted import is_safe_name, zoned_time
 
 EXPIRES_AFTER: Final = timedelta(minutes=5)  # as in HAMi
 # A Binding follows its lock at once. A pod that is not bound by then was refused by somebody else.
@@ -50,7 +50,7 @@ def parse_node_lock(text: str) -> NodeLock | None:
     if len(text) > _LONGEST:
         return None
     parts = text.split(",")
-    at = _time(parts[0])
+    at = zoned_time(parts[0])
     if at is None or len(parts) not in {1, _PARTS}:
         return None
     if len(parts) == 1:
@@ -59,14 +59,6 @@ def parse_node_lock(text: str) -> NodeLock | None:
     if not (is_safe_name(namespace) and is_safe_name(pod)):
         return None
     return NodeLock(at=at, namespace=namespace, pod=pod)
-
-
-def _time(text: str) -> datetime | None:
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return at if at.tzinfo is not None else None
 
 
 def is_lock_needed(lock: NodeLock, holder: LockHolder | None, *, node: str, now: datetime) -> bool:

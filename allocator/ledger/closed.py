@@ -6,6 +6,7 @@ control plane writes its own reason there when it closes a node.
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 from allocator.catalog.vocabularies import SLOT
@@ -13,6 +14,7 @@ from allocator.ledger.ledger import Ledger
 from allocator.ledger.lifecycle import REGISTER_DRIVERS, NodeIdentity
 from allocator.model.untrusted import quote
 
+_MOST_SHARED: Final = 1024  # sets of names
 NO_NODE: Final = "it is no longer a node of the cluster"
 
 
@@ -61,9 +63,19 @@ def withdrawn_resources(allocatable: Mapping[str, str]) -> frozenset[str]:
 
     Kubelet writes 0 when the device plugin of a resource has ended, and removes nothing.
     """
-    return frozenset(name for name, amount in allocatable.items() if amount == "0" and "/" in name)
+    return _shared(
+        frozenset(name for name, amount in allocatable.items() if amount == "0" and "/" in name)
+    )
 
 
 def offered_resources(allocatable: Mapping[str, str]) -> frozenset[str]:
     """Return the extended resources in a Node's *allocatable* of which there is some."""
-    return frozenset(name for name, amount in allocatable.items() if amount != "0" and "/" in name)
+    return _shared(
+        frozenset(name for name, amount in allocatable.items() if amount != "0" and "/" in name)
+    )
+
+
+@lru_cache(maxsize=_MOST_SHARED)
+def _shared(names: frozenset[str]) -> frozenset[str]:
+    """Return *names*, for equal names mostly the same object: many nodes offer the same."""
+    return names

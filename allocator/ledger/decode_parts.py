@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from functools import lru_cache
+from sys import intern
 from typing import Final, TypeVar
 
 import msgspec
@@ -193,10 +194,11 @@ def _board_of_gpu(wire: GpuWire, boards: Sequence[Board | None], place: FieldPla
 
 
 def _gpu(wire: GpuWire, board: Board | None) -> Gpu:
+    # Thousands of nodes have the same models, and each GPU is named by its peers and its grants.
     return Gpu(
-        uuid=wire.uuid,
+        uuid=intern(wire.uuid),
         index=wire.index,
-        model=wire.model or (board.name if board else ""),
+        model=intern(wire.model or (board.name if board else "")),
         memory=MiB(wire.memory_mib),
         mode=wire.mode,
         slots=wire.slots,
@@ -204,10 +206,10 @@ def _gpu(wire: GpuWire, board: Board | None) -> Gpu:
         healthy=wire.healthy,
         numa=wire.numa,
         switch=wire.switch,
-        links=wire.links,
+        links=tuple(map(intern, wire.links)),
         link_counts=wire.link_counts,
         foreign=MiB(wire.foreign_mib),
-        family=wire.family,
+        family=intern(wire.family),
     )
 
 
@@ -247,9 +249,9 @@ def entries_of(
         wire = convert(item, EntryWire, item_place)
         if wire is not None:
             yield Entry(
-                namespace=wire.pod.namespace,
-                pod=wire.pod.name,
-                uid=wire.pod.uid,
+                namespace=intern(wire.pod.namespace),
+                pod=intern(wire.pod.name),
+                uid=intern(wire.pod.uid),
                 since=wire.since,
                 containers=tuple(
                     _container(container, inventory, item_place.at(f"containers[{c}]"))
@@ -260,7 +262,7 @@ def entries_of(
 
 def _container(wire: ContainerWire, inventory: GpuInventory, place: FieldPlace) -> ContainerGrants:
     grants = tuple(_grants(wire, inventory, place))
-    return ContainerGrants(name=wire.name, grants=grants, stage=wire.stage)
+    return ContainerGrants(name=intern(wire.name), grants=grants, stage=wire.stage)
 
 
 def _grants(wire: ContainerWire, inventory: GpuInventory, place: FieldPlace) -> Iterator[Grant]:
@@ -273,7 +275,7 @@ def _grants(wire: ContainerWire, inventory: GpuInventory, place: FieldPlace) -> 
                 f"a MIG placement in mode {device.mode}", f"a placement in mode {Mode.MIG} only"
             )
         yield Grant(
-            gpu=device.gpu,
+            gpu=intern(device.gpu),
             mode=device.mode,
             memory=MiB(device.memory_mib),
             cores=CorePercent(device.cores),

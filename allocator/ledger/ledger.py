@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from sys import intern
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -36,7 +37,7 @@ def uid_of(element: object) -> str:
     """Return the pod uid in *element* of ``spec.entries``; empty where there is none."""
     pod = element.get("pod") if isinstance(element, Mapping) else None
     uid = pod.get("uid") if isinstance(pod, Mapping) else None
-    return uid if isinstance(uid, str) else ""
+    return intern(uid) if isinstance(uid, str) else ""
 
 
 def unreadable_entry(element: object) -> Entry:
@@ -201,7 +202,7 @@ def _ledger(
         observed_generation=status.observed_generation,
         deleting=metadata.deletion_timestamp is not None,
         has_former_finalizer=FORMER_FINALIZER in (metadata.finalizers or ()),
-        held=frozenset(status.held),
+        held=frozenset(map(intern, status.held)),
         entry_uids=entry_uids,
         entries=decoded.entries,
         unpromised=decoded.unpromised,

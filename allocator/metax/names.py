@@ -12,6 +12,8 @@ SCORES_KEY: Final = "metax-tech.com/gpu.topology.scores"
 LOSSES_KEY: Final = "metax-tech.com/gpu.topology.losses"
 MODEL_LABEL: Final = "metax-tech.com/gpu.product"
 MEMORY_LABEL: Final = "metax-tech.com/gpu.memory"  # of one GPU, such as 64GB
+NODE_ANNOTATIONS: Final = (CARDS_KEY, SCORES_KEY, LOSSES_KEY)
+NODE_LABELS: Final = (MODEL_LABEL, MEMORY_LABEL)
 # On a pod, read by MetaX's device plugin at Allocate.
 ALLOCATED_KEY: Final = "metax-tech.com/gpu-devices-allocated"
 PREDICATE_TIME_KEY: Final = "metax-tech.com/predicate-time"

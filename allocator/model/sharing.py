@@ -68,11 +68,6 @@ class ShareClass:
             return other.app_class is not None
         return self == other
 
-    @property
-    def books_cores(self) -> bool:
-        """Say whether it is charged for compute: online pods go first and are not."""
-        return self.app_class is not AppClass.ONLINE
-
 
 def share_class(
     annotations: Mapping[str, str], keys: ShareKeys, counts: Iterable[int]
@@ -116,7 +111,7 @@ def crowding(mine: str, theirs: Iterable[str]) -> int:
 
 
 def books_cores(text: str) -> bool:
-    """Say whether a grant whose class is *text* competes for compute."""
+    """Say whether a grant whose class is *text* is charged for compute: online pods go first."""
     return text != AppClass.ONLINE
 
 

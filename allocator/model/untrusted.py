@@ -1,6 +1,7 @@
-"""Text from strangers: showing it, using it as a name, parsing it as bounded JSON."""
+"""Text from strangers: showing it, using it as a name, parsing it as a time or bounded JSON."""
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -97,6 +98,18 @@ def is_safe_name(name: str) -> bool:
     The API server checks names only after the webhooks ran.
     """
     return 0 < len(name) <= _LONGEST and name[0] != "." and _ALLOWED.issuperset(name)
+
+
+def zoned_time(text: str | None) -> datetime | None:
+    """Return the time that *text* states by ISO 8601; ``None`` where it states none, or no zone.
+
+    A time beyond the year 9999, at which the longest of grace periods ends, is none either.
+    """
+    try:
+        time = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return time if time.tzinfo is not None else None
 
 
 DEEPEST: Final = 16  # levels; an assignment has four

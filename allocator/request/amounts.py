@@ -8,7 +8,7 @@ from typing import Final, assert_never
 
 from allocator.model.decision import Reason
 from allocator.model.untrusted import escaped, quote
-from allocator.request.quantity import canonical, parse, parse_plain
+from allocator.request.quantity import Quantity, canonical, parse, parse_plain
 from allocator.request.resource_names import ResourceName, ResourceRole
 
 _EXAMPLE_MEMORY: Final = 4096  # MiB, suggested where the text gives no hint of what was meant
@@ -48,13 +48,23 @@ def _parse_unusual(resource: ResourceName, text: str | int) -> int | PartialFind
     memory = bytes_in_mib(resource, text)
     if memory is not None and memory // resource.vocabulary.memory_factor <= resource.most:
         return max(1, memory // resource.vocabulary.memory_factor)
-    if quantity.unit and resource.role is ResourceRole.MEMORY:
+    if quantity.unit and resource.role is ResourceRole.MEMORY and not _is_count(resource, quantity):
         return _malformed_finding(
             resource,
             f"{quote(text)} would mean {_misread(resource, value)}",
             meant,
         )
     return int(value) if value <= resource.most else _out_of_range(resource, int(value))
+
+
+def _is_count(resource: ResourceName, quantity: Quantity) -> bool:
+    """Say whether *quantity* of memory counts units, although it has a suffix.
+
+    The API server writes 9000000 as ``9M``, and nobody can tell which of the two was written. Where
+    a suffix may mean bytes as well, it could be either, so it is refused.
+    """
+    in_bounds = quantity.value <= resource.most
+    return quantity.decimal and in_bounds and not resource.vocabulary.memory_in_bytes
 
 
 def bytes_in_mib(resource: ResourceName, text: str | int) -> int | None:
@@ -68,8 +78,7 @@ def bytes_in_mib(resource: ResourceName, text: str | int) -> int | None:
     quantity = parse(text)
     if quantity is None or not quantity.unit or quantity.fraction or quantity.negative:
         return None
-    decimal = not quantity.suffix.endswith("i")
-    if decimal and quantity.value <= resource.most:
+    if quantity.decimal and quantity.value <= resource.most:
         return None
     return int(quantity.value / _BYTES) or None
 
@@ -132,11 +141,10 @@ def _units(resource: ResourceName, size: Fraction) -> Fraction:
 def _example(resource: ResourceName, meant: Fraction | None) -> int:
     """Return an amount that would be accepted: the one *meant* if it is within bounds.
 
-    The API server rewrites 1000000 as ``1M``, which looks like a unit, so such numbers are
-    not suggested.
+    The API server writes 1000000 as ``1M``. Where that may mean bytes, it is not suggested.
     """
     guess = 0 if meant is None else ceil(meant)
-    if 1 <= guess <= resource.most and canonical(guess)[-1] in "0123456789k":
+    if 1 <= guess <= resource.most and amount(resource, canonical(guess)) == guess:
         return guess
     return max(1, _EXAMPLE_MEMORY // resource.vocabulary.memory_factor)
 

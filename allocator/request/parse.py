@@ -9,7 +9,13 @@ import msgspec
 from allocator.catalog.keys import GROUP_SIZE_KEY, LIBRARY_KEY, LIBRARY_OFF, MODE_KEY, PROFILE_KEY
 from allocator.catalog.vocabularies import CATALOGUE, Vocabulary
 from allocator.model.decision import Finding, Findings, Reason, all_findings, findings_of
-from allocator.model.request import MOST_CONTAINERS, ContainerRequest, Mode, PodRequest
+from allocator.model.request import (
+    MOST_CONTAINERS,
+    ContainerRequest,
+    FillPolicies,
+    Mode,
+    PodRequest,
+)
 from allocator.model.sharing import ShareClass, books_cores, share_class
 from allocator.model.units import NO_CORES
 from allocator.model.untrusted import quote
@@ -81,31 +87,25 @@ def _pod(
     """Return the request of the pod with the parts that its annotations name."""
     if vocabulary is None:
         return findings_of(findings[:MOST_FINDINGS])
-    named = annotation_request(annotations, vocabulary)
-    policies = fill_policies(annotations)
-    sharing = _with_share(annotations, vocabulary, asking)
-    if (
-        isinstance(named, Findings)
-        or isinstance(policies, Findings)
-        or isinstance(sharing, Findings)
-    ):
-        refused = [part.all for part in (named, policies, sharing) if isinstance(part, Findings)]
-        return all_findings([*findings, *chain.from_iterable(refused)][:MOST_FINDINGS])
+    parts = _annotation_parts(annotations, vocabulary, asking)
+    if isinstance(parts, Findings):
+        return all_findings([*findings, *parts.all][:MOST_FINDINGS])
     if len(asking) > MOST_CONTAINERS and not findings:
         findings = (_too_many_containers(len(asking)),)
     if findings:
         return all_findings(findings[:MOST_FINDINGS])
+    named, policies, containers = parts
     off = _several_gpus(named, asking) or _library_off(
         annotations, named, asking, vocabulary=vocabulary
     )
-    grouped = annotations.get(GROUP_SIZE_KEY)
     if isinstance(off, Finding):
         return Findings(off)
-    if grouped is not None and (flaw := _group_finding(grouped, asking)) is not None:
+    flaw = _group_finding(annotations, asking)
+    if flaw is not None:
         return Findings(flaw)
     return PodRequest(
         vocabulary=vocabulary.name,
-        containers=sharing,
+        containers=containers,
         mode=Mode.HAMI_CORE if off else named.mode,
         profile=named.profile,
         filters=named.filters,
@@ -117,6 +117,26 @@ def _pod(
         family=vocabulary.family,
         one_numa=named.one_numa,
     )
+
+
+def _annotation_parts(
+    annotations: Mapping[str, str], vocabulary: Vocabulary, asking: Sequence[ContainerRequest]
+) -> tuple[AnnotationRequest, FillPolicies, tuple[ContainerRequest, ...]] | Findings:
+    """Return what annotations name, their fill policies, and *asking* with its sharing class.
+
+    Findings are those of all three.
+    """
+    named = annotation_request(annotations, vocabulary)
+    policies = fill_policies(annotations)
+    sharing = _with_share(annotations, vocabulary, asking)
+    if (
+        isinstance(named, Findings)
+        or isinstance(policies, Findings)
+        or isinstance(sharing, Findings)
+    ):
+        refused = [part.all for part in (named, policies, sharing) if isinstance(part, Findings)]
+        return all_findings(list(chain.from_iterable(refused)))
+    return named, policies, sharing
 
 
 def _several_gpus(named: AnnotationRequest, asking: Sequence[ContainerRequest]) -> Finding | None:
@@ -224,11 +244,16 @@ def _annotation_finding(key: str, what: str, remedy: str) -> Finding:
     return Finding(reason=Reason.MALFORMED, place="pod", field=field, what=what, remedy=remedy)
 
 
-def _group_finding(text: str, asking: Sequence[ContainerRequest]) -> Finding | None:
+def _group_finding(
+    annotations: Mapping[str, str], asking: Sequence[ContainerRequest]
+) -> Finding | None:
     """Return what is wrong with the size of a group, whose pods ask alike.
 
     Only what one container asks for has to divide it; several may share GPUs.
     """
+    text = annotations.get(GROUP_SIZE_KEY)
+    if text is None:
+        return None
     size, gpus = group_size(text), asking[0].count if len(asking) == 1 else 1
     if size and size % gpus == 0:
         return None

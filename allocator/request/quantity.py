@@ -13,6 +13,7 @@ _LARGEST_EXPONENT: Final = (
     128  # a larger exponent exceeds every bound, whatever LONGEST digits precede it
 )
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15}
+_THOUSANDS: Final = frozenset("kMGTPE")
 _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _SCALES: Final = MappingProxyType(
     {suffix: Fraction(10) ** power for suffix, power in {**_DECIMAL, "E": 18}.items()}
@@ -48,6 +49,11 @@ class Quantity:
     def unit(self) -> bool:
         """Say whether a unit was written, other than ``k``: the API server writes 3000 as 3k."""
         return self.suffix not in {"", "k"} and self.suffix in _SCALES
+
+    @property
+    def decimal(self) -> bool:
+        """Say whether its suffix may be the API server's own, which writes 3000000 as 3M."""
+        return self.suffix in _THOUSANDS
 
 
 def parse_plain(text: str | int) -> int | None:

@@ -1,5 +1,6 @@
 """The pods of jobs that may have groups, followed by the watch of all pods."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Final
@@ -7,10 +8,12 @@ from typing import Final
 from allocator.catalog.keys import GROUP_SIZE_KEY
 from allocator.cluster.pod_messages import pod_json
 from allocator.groups.members import GroupPod, job_of
+from allocator.model.untrusted import zoned_time
 from allocator.request.amounts import group_size
 from allocator.request.pod_fields import WatchedPod, decode_owned, shared
 from kube.shared_informer import SharedInformer
 
+_DIGITS: Final = 9  # of an amount of a resource
 _NOBODY: Final[Mapping[str, GroupPod]] = {}
 
 
@@ -93,8 +96,24 @@ def group_pod(pod: WatchedPod, raw: bytes) -> GroupPod | None:
         name=metadata.name,
         size=group_size(annotations.get(GROUP_SIZE_KEY, "")),
         node=shared(owned.spec.node_name),
-        created=_time(metadata.creation_timestamp),
+        created=zoned_time(metadata.creation_timestamp),
+        limits=_limits(pod),
     )
+
+
+def _limits(pod: WatchedPod) -> tuple[tuple[str, int], ...]:
+    """Return what the containers of *pod* ask for of each extended resource.
+
+    An amount that is no whole number is left out: no GPUs are counted by it.
+    """
+    sums = Counter[str]()
+    for container in pod.spec.containers:
+        limits = (container.resources.limits if container.resources else None) or {}
+        for name, amount in limits.items():
+            digits = bytes(amount).strip(b'"')
+            if "/" in name and digits.isdigit() and len(digits) <= _DIGITS:
+                sums[shared(name)] += int(digits)
+    return tuple(sums.items())
 
 
 def _asks(pod: WatchedPod) -> bool:
@@ -105,11 +124,3 @@ def _asks(pod: WatchedPod) -> bool:
         if container.resources is not None
         for name in container.resources.limits or ()
     )
-
-
-def _time(text: str | None) -> datetime | None:
-    try:
-        moment = datetime.fromisoformat(text or "")
-    except ValueError:
-        return None
-    return moment if moment.tzinfo else None

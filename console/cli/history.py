@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, Self, TypeVar
 
 from allocator.cli.terminal import show
+from allocator.model.untrusted import zoned_time
 from allocator.report.terminal_lines import WIDTH
 from console.cli.get import AnyPrinter
 from console.cli.session import CommandSession, QuestionError
@@ -17,7 +18,7 @@ from console.history.console_client import ConsoleClient, connect_console
 from console.history.decision_rows import decision_listing
 from console.history.decision_text import decision_document, decision_lines
 from console.history.past_pod import past_document, past_lines, past_pod
-from console.history.periods import parsed_time, rfc3339
+from console.history.periods import rfc3339
 from console.history.record_rows import record_listing
 from console.history.use_rows import container_use_listing, gpu_use_listing
 from console.history.who import person_document, person_text, who_listing
@@ -188,7 +189,7 @@ async def past(
     reader: HistoryReader, session: CommandSession, about: str, *, at: str, output: OutputFormat
 ) -> int:
     """Print what was known about a pod at the time *at*, in RFC 3339."""
-    target, time = parse_target(about), parsed_time(at)
+    target, time = parse_target(about), zoned_time(at)
     if isinstance(target, str):
         raise QuestionError(target)
     if target.kind is not None:

@@ -13,6 +13,7 @@ from console.cli.get import AnyPrinter, ChangePrinter, Printer, RedrawPrinter
 from console.cli.groups import KindGroup
 from console.cli.history import HistoryQuestion, HistoryReader
 from console.cli.options import (
+    MODES,
     REDRAW_HELP,
     TimeParam,
     with_console,
@@ -161,7 +162,7 @@ class _DecisionOptions(_ListOptions):
 @click.option("--state", type=click.Choice([str(o) for o in PodOutcome]), help="what became of it")
 @click.option("--owner", help="name of the pod's owner, such as a ReplicaSet")
 @click.option("--node", help="node that the pod is bound to")
-@click.option("--mode", type=click.Choice(["mig", "hami-core"]), help="sharing mode")
+@click.option("--mode", type=click.Choice(MODES), help="sharing mode")
 @click.option("--reason", help="reason of the refusal, such as GpuMemoryShort")
 @click.option("--by", "requester", metavar="PERSON", help="person behind the pod")
 @click.option("--pod", help="name of the pod")

@@ -23,7 +23,7 @@ from kube.config import Impersonation
 ANY: Final = "any"
 _OUTPUTS: Final = [str(output) for output in OutputFormat if output is not OutputFormat.TABLE]
 _DOCUMENTS: Final = [str(OutputFormat.JSON), str(OutputFormat.YAML)]
-_MODES: Final = [ANY, str(Mode.MIG), str(Mode.HAMI_CORE)]
+MODES: Final = [str(Mode.MIG), str(Mode.HAMI_CORE), str(Mode.MPS)]  # that a pod may name
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0}
 BARE_HELP: Final = "print no column headings"
 WATCH_HELP: Final = "after the list, print the rows that are new or change, until interrupted"
@@ -273,7 +273,7 @@ def amounts(command: Callable[..., None]) -> Callable[..., None]:
             multiple=True,
             help="part of a GPU model name, such as A100; repeatable",
         ),
-        click.option("--mode", type=click.Choice(_MODES), help="sharing mode"),
+        click.option("--mode", type=click.Choice([ANY, *MODES]), help="sharing mode"),
         click.option(
             "--count", type=click.IntRange(1, MOST_DEVICES), help="number of GPUs; 1 if not given"
         ),

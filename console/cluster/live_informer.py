@@ -8,24 +8,28 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import lru_cache
+from sys import intern
 from typing import Final, Generic, TypeVar
 
 import msgspec
 import structlog
 from msgspec import structs
 
+from allocator.catalog.injection import is_flat
+from allocator.catalog.keys import ALLOCATION_KEYS
 from allocator.catalog.vocabularies import OWN
 from allocator.cluster.configmaps import (
     DEVICE_CONFIG_NAME,
     SETTINGS_NAME,
     device_config_in,
     settings_in,
+    vocabularies_in,
 )
 from allocator.cluster.inventory import GPU_NODES, NAMESPACES, NODES
 from allocator.cluster.objects import ConfigMap, decode_config_map, decode_namespace
 from allocator.cluster.picture import Picture
 from allocator.cluster.pods import PODS
-from allocator.config.device_config import DeviceConfig, configured_vocabularies
+from allocator.config.device_config import DeviceConfig
 from allocator.config.settings import DEFAULTS, Settings
 from allocator.placement.choose import PlacementPolicy
 from allocator.request.pod_fields import SpecContainer, shared
@@ -176,7 +180,12 @@ class LiveCluster:
         self._namespaces.apply(changes)
 
     def _pod_source(self) -> WatchSource["_Named[PodView | None]"]:
-        return WatchSource(path=PODS, decode=self._decode_pod, key=lambda named: named.name)
+        return WatchSource(
+            path=PODS,
+            decode=self._decode_pod,
+            key=lambda named: named.name,
+            keeps=lambda named: named.value is not None,
+        )
 
     def _decode_pod(self, raw: bytes) -> "_Named[PodView | None]":
         pod = _POD.decode(raw)
@@ -221,7 +230,7 @@ class LiveCluster:
         settings, devices = self._settings, self._devices
         self._configuration = Configuration(
             settings=settings,
-            vocabularies=configured_vocabularies(settings, devices),
+            vocabularies=vocabularies_in(settings, devices),
             policy=PlacementPolicy(
                 prefer=settings.prefer,
                 geometries=devices.geometries,
@@ -292,13 +301,15 @@ def slim(pod: PodView) -> PodView:
     kept = {
         shared(key): shared(value) if len(value) <= LONGEST_SHARED else value
         for key, value in (metadata.annotations or {}).items()
-        if key.startswith(_KEPT_ANNOTATIONS)
+        if key.startswith(_KEPT_ANNOTATIONS) and key not in ALLOCATION_KEYS and not is_flat(key)
     }
     owners = metadata.owner_references
     return structs.replace(
         pod,
         metadata=structs.replace(
             metadata,
+            name=intern(metadata.name),  # ledgers name it too
+            uid=intern(metadata.uid),
             annotations=kept,
             namespace=shared(metadata.namespace or ""),
             owner_references=owners and _shared_owners(owners),

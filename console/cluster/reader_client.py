@@ -5,7 +5,12 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final, Self, TypeVar
 
-from allocator.config.device_config import DeviceConfig, configured_vocabularies, load_device_config
+from allocator.config.device_config import (
+    DeviceConfig,
+    configured_vocabularies,
+    load_device_config,
+    vocabulary_problems,
+)
 from allocator.config.namespace_policy import ANY_MODE, NamespacePolicy, namespace_policy
 from allocator.config.settings import DEFAULTS, Settings, SettingsError, load_settings
 from allocator.model.problem import Rejected
@@ -86,6 +91,8 @@ class ClusterReader:
         """Return the operator's settings, with the defaults for those that cannot be read."""
         settings = await self._settings()
         devices = await self._devices()
+        for problem in vocabulary_problems(settings, devices):
+            self.warn(str(problem))
         return Configuration(
             settings=settings,
             vocabularies=configured_vocabularies(settings, devices),

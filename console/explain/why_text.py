@@ -92,7 +92,7 @@ def _held_lines(pod_why: PodWhy, held: HeldEntry) -> Iterator[Line]:
     since = age(held.entry.since, pod_why.facts.site.now)
     if bound == held.node:
         yield from row(
-            "bound", f"to {held.node}, committed {since} ago{_upstream_note(pod_why)}", tone
+            "bound", f"to {held.node}, committed {since} ago{_plugin_note(pod_why)}", tone
         )
     elif bound:
         yield from row("stale", f"on {held.node}, committed {since} ago", Tone.WARN)
@@ -100,6 +100,8 @@ def _held_lines(pod_why: PodWhy, held: HeldEntry) -> Iterator[Line]:
         yield from row("reserved", f"on {held.node} {since} ago, not bound yet")
     for number, device in enumerate(held.devices):
         yield from row("" if number else "holds", feasibility_text.seat(device), tone)
+    if bound == held.node:
+        yield from _enforcement_lines(pod_why)
 
 
 def _grant_tone(pod_why: PodWhy) -> Tone:
@@ -113,16 +115,30 @@ def _assignment_lines(pod_why: PodWhy) -> Iterator[Line]:
     if pod_why.held or not node or pod_why.state is PodState.BYPASSED:
         return
     tone = _grant_tone(pod_why)
-    yield from row("bound", f"to {escaped(node)}{_upstream_note(pod_why)}", tone)
+    yield from row("bound", f"to {escaped(node)}{_plugin_note(pod_why)}", tone)
     for number, device in enumerate(pod_why.annotated_devices):
         yield from row("" if number else "holds", str(device), tone)
+    yield from _enforcement_lines(pod_why)
 
 
-def _upstream_note(pod_why: PodWhy) -> str:
-    if pod_why.marks.served_by != NodeAgent.UPSTREAM:
-        return ""
-    plugin = FAMILIES[NVIDIA if pod_why.request is None else pod_why.request.family].plugin
-    return f", served by {plugin} device plugin"
+def _plugin_note(pod_why: PodWhy) -> str:
+    """Return whose device plugin serves the pod, where that is another project's."""
+    family = FAMILIES[NVIDIA if pod_why.request is None else pod_why.request.family]
+    plugins: dict[str, str] = {NodeAgent.UPSTREAM: family.plugin, NodeAgent.HAMI: "HAMi's"}
+    plugin = plugins.get(pod_why.marks.served_by)
+    return "" if plugin is None else f", served by {plugin} device plugin"
+
+
+def _enforcement_lines(pod_why: PodWhy) -> Iterator[Line]:
+    """Yield who keeps the limits where that is not our agent, and where its log is."""
+    if pod_why.marks.served_by != NodeAgent.HAMI or pod_why.facts.pod.over:
+        return
+    node = escaped(pod_why.facts.pod.spec.node_name)
+    yield from row(
+        "limits",
+        "kept by HAMi's library and its monitor, not by an agent of ours; their logs are on "
+        f"{node}, in the pod of HAMi's device plugin: containers device-plugin and vgpu-monitor",
+    )
 
 
 def _waiting_lines(pod_why: PodWhy) -> Iterator[Line]:

@@ -7,10 +7,10 @@ from typing import Any, Final
 import msgspec
 
 from allocator.audit.record import AskedPart, GivenPart
+from allocator.model.untrusted import zoned_time
 from console.get.listing import LAST, Listing
 from console.get.table import NONE, age, word
 from console.history.amounts import asked_text, given_text
-from console.history.periods import parsed_time
 from console.records.query import PodOutcome
 from console.records.rows import DecisionRow
 
@@ -125,13 +125,13 @@ def decision_listing(rows: Iterable[DecisionRow], now: datetime, *, spaces: bool
         wide=WIDE,
         rows=[decision_item(row) for row in rows],
         cells=[_cells(row, now, spaces=spaces) for row in rows],
-        created=[parsed_time(row.last) for row in rows],
+        created=[zoned_time(row.last) for row in rows],
     )
 
 
 def _cells(row: DecisionRow, now: datetime, *, spaces: bool) -> tuple[str, ...]:
     return (
-        age(parsed_time(row.last), now),
+        age(zoned_time(row.last), now),
         *((word(row.namespace),) if spaces else ()),
         word(row.pod),
         word(row.requester),

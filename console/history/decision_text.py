@@ -7,12 +7,12 @@ from typing import Any, Final
 import msgspec
 
 from allocator.audit.record import AdmissionRecord
+from allocator.model.untrusted import zoned_time
 from allocator.report.terminal_lines import CutLine, Line, TextSpan, Tone, WrappedLine, heading, row
 from console.get.table import span
 from console.history.amounts import asked_text, given_text
 from console.history.answers import DecisionAnswer, RecordAnswer
 from console.history.decision_rows import decision_item
-from console.history.periods import parsed_time
 from console.history.record_rows import record_item
 from console.history.record_text import known_record
 from console.history.who import person_text
@@ -78,13 +78,13 @@ def _why(life: Iterable[RecordAnswer]) -> Iterator[Line]:
 def _life(life: tuple[RecordAnswer, ...]) -> Iterator[Line]:
     """Yield when each thing happened: the first with its time, the others by how long after."""
     items = [record_item(each) for each in life]
-    start = next((time for item in items if (time := parsed_time(item.at)) is not None), None)
+    start = next((time for item in items if (time := zoned_time(item.at)) is not None), None)
     if start is None:
         return
     yield ()
     yield CutLine("", f"life, from {start.isoformat(timespec='seconds')}", Tone.STRONG)
     for item in items:
-        head = f"  {_after(parsed_time(item.at), start):<{_OFFSET}}{item.kind:<{_KIND}} "
+        head = f"  {_after(zoned_time(item.at), start):<{_OFFSET}}{item.kind:<{_KIND}} "
         who = TextSpan(f"  {item.node}" if item.node else "", Tone.LABEL)
         yield WrappedLine(head, f"{' '.join(item.text.split())}{who.text}")
 

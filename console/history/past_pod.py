@@ -17,7 +17,7 @@ from allocator.audit.record import (
     WaitingRecord,
 )
 from allocator.model.decision import ModeSource
-from allocator.model.untrusted import quote
+from allocator.model.untrusted import quote, zoned_time
 from allocator.replay.content import ReplayContentError
 from allocator.replay.request_codec import decode_request
 from allocator.report import feasibility_text
@@ -26,7 +26,7 @@ from console.get.table import age
 from console.history.amounts import asked_text
 from console.history.answers import RecordAnswer
 from console.history.decision_rows import decision_item
-from console.history.periods import parsed_time, rfc3339
+from console.history.periods import rfc3339
 from console.history.record_text import known_record, record_text
 from console.records.decision_row import RowContext, decision_row
 from console.records.fold import absorb, new_state, subject_key
@@ -85,7 +85,7 @@ def _known(answers: Iterable[RecordAnswer], at: datetime) -> Iterator[_Pair]:
     seen = dict[str, list[AnyRecord]]()
     for answer in answers:
         record = known_record(answer.record)
-        time = None if record is None else parsed_time(record.at)
+        time = None if record is None else zoned_time(record.at)
         if record is None or time is None or time > at:
             continue
         same = seen.setdefault(record.id, [])
@@ -160,12 +160,12 @@ def past_lines(past: PastPod) -> Iterator[Line]:
         yield from row("why", f"{rule} (on the fleet of then)")
     granted = Tone.GOOD if decision.state is PodOutcome.RUNNING else Tone.PLAIN
     if decision.node:
-        since = age(parsed_time(decision.bound_at), at)
+        since = age(zoned_time(decision.bound_at), at)
         yield from row("bound", f"to {decision.node}, committed {since} before", granted)
         for number, text in enumerate(_grant_texts(decision)):
             yield from row("" if number else "holds", text, granted)
     if word == "WAITING":
-        since = age(parsed_time(decision.waiting_since or decision.first), at)
+        since = age(zoned_time(decision.waiting_since or decision.first), at)
         yield from row("waits", f"for {since}", Tone.WARN)
     if decision.violations:
         yield from row("violated", f"its limits, {counted(decision.violations, 'time')}", Tone.BAD)
@@ -243,7 +243,7 @@ def _event_lines(past: PastPod) -> Iterator[Line]:
     """Yield the latest records as Events, the latest first."""
     events = [record for record in past.records if not _repeats(record)]
     for number, record in enumerate(reversed(events[-MOST_EVENTS:])):
-        ago = age(parsed_time(record.at), past.at)
+        ago = age(zoned_time(record.at), past.at)
         kind = record.__struct_config__.tag
         text = f"{ago} before {record.component}: {kind}: {record_text(record)}"
         yield from row("" if number else "events", " ".join(text.split()))

@@ -4,6 +4,8 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from allocator.model.untrusted import zoned_time
+
 ACCEPTED: Final = "30m, 12h, 7d, 2w, or a time such as 2026-05-01T08:00:00Z"
 _AGE: Final = re.compile(r"([0-9]{1,6})([smhdw])")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -15,21 +17,12 @@ def moment(text: str, now: datetime) -> str | None:
     try:
         if age is not None:
             return rfc3339(now - timedelta(**{_UNITS[age[2]]: int(age[1])}))
-        parsed = datetime.fromisoformat(text)
-        return None if parsed.tzinfo is None else rfc3339(parsed)
-    except (ValueError, OverflowError):
+        time = zoned_time(text)
+        return None if time is None else rfc3339(time)
+    except OverflowError:
         return None
 
 
 def rfc3339(time: datetime) -> str:
     """Return a time in UTC with milliseconds, as records have it."""
     return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def parsed_time(text: str) -> datetime | None:
-    """Return the time of a record; ``None`` where there is none, or it cannot be read."""
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return time if time.tzinfo is not None else None

@@ -6,11 +6,11 @@ from typing import Any, Final
 
 import msgspec
 
+from allocator.model.untrusted import zoned_time
 from allocator.report.terminal_lines import cut
 from console.get.listing import LAST, Listing
 from console.get.table import GAP, NONE, UNKNOWN, age, word
 from console.history.answers import RecordAnswer
-from console.history.periods import parsed_time
 from console.history.record_text import known_record, record_text
 
 SPACE: Final = "NAMESPACE"
@@ -75,7 +75,7 @@ def record_listing(
         wide=(),
         rows=items,
         cells=[(*before, _sentence(item, room)) for item, before in zip(items, words, strict=True)],
-        created=[parsed_time(item.at) for item in items],
+        created=[zoned_time(item.at) for item in items],
     )
 
 
@@ -87,7 +87,7 @@ def _room(columns: Sequence[str], words: Sequence[Sequence[str]], width: int) ->
 
 def _words(item: RecordItem, now: datetime, *, spaces: bool) -> tuple[str, ...]:
     return (
-        age(parsed_time(item.at), now),
+        age(zoned_time(item.at), now),
         *((word(item.namespace),) if spaces else ()),
         word(item.kind),
         word(item.pod),

@@ -5,6 +5,7 @@ reserved.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from allocator.audit.record import (
@@ -23,6 +24,7 @@ from allocator.ledger.assign import NoFit, PodClaim, assign
 from allocator.ledger.ledger import Ledger
 from allocator.model.allocation import Assignment
 from allocator.model.decision import Findings, Reason
+from allocator.model.demand import Demand
 from allocator.model.gpu import Node
 from allocator.model.untrusted import quote
 from allocator.placement.choose import PlacementPolicy
@@ -140,19 +142,40 @@ def replay_bind(
     if why:
         return NotReplayable(why)
     try:
-        in_force = _settings(record.settings, settings)
-        there = decode_node(_content(record.snapshot, snapshot))
-        asked = decode_request(record.asked, there.vocabularies)
-        node = with_rows(
-            there.node,
-            record.taken,
-            record.live,
-            positions=record.taken_positions,
-            shares=record.taken_shares,
-        )
-        demand = demand_of_fields(record.demand)
+        question = _bind_question(record, settings, snapshot)
     except (_Unavailable, ReplayContentError) as error:
         return NotReplayable(_sentence(error))
+    node = question.node
+    assigned = assign(_ledger(node), question.claim, policy=question.policy, demand=question.demand)
+    replayed = _assigned_fields(node, assigned)
+    recorded = _bind_fields(record, str(replayed.get("text", "")))
+    return compared(recorded, replayed, versions=(record.version, version))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _BindQuestion:
+    """What a bind was decided on."""
+
+    node: Node
+    claim: PodClaim
+    policy: PlacementPolicy
+    demand: Demand
+
+
+def _bind_question(
+    record: BindRecord, settings: SettingsRecord | None, snapshot: SnapshotRecord | None
+) -> _BindQuestion:
+    """Decode what is stored; raises :class:`_Unavailable` or ``ReplayContentError``."""
+    in_force = _settings(record.settings, settings)
+    there = decode_node(_content(record.snapshot, snapshot))
+    asked = decode_request(record.asked, there.vocabularies)
+    node = with_rows(
+        there.node,
+        record.taken,
+        record.live,
+        positions=record.taken_positions,
+        shares=record.taken_shares,
+    )
     claim = PodClaim(
         uid=record.pod_uid,
         request=asked.request,
@@ -166,10 +189,8 @@ def replay_bind(
         geometries=there.geometries,
         fill_policies=in_force.fill_policies,
     )
-    assigned = assign(_ledger(node), claim, policy=policy, demand=demand)
-    replayed = _assigned_fields(node, assigned)
-    recorded = _bind_fields(record, str(replayed.get("text", "")))
-    return compared(recorded, replayed, versions=(record.version, version))
+    demand = demand_of_fields(record.demand)
+    return _BindQuestion(node=node, claim=claim, policy=policy, demand=demand)
 
 
 def _assigned_fields(node: Node, assigned: Assignment | NoFit) -> dict[str, Any]:

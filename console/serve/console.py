@@ -4,6 +4,7 @@ import asyncio
 import secrets
 import ssl
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -19,7 +20,13 @@ from starlette.routing import BaseRoute
 from allocator.audit.record import Component
 from allocator.audit.record_source import ENTROPY_BITS, RecordSource
 from allocator.cli.http_server import App, ConnectionLimits, serve
-from allocator.cli.process import Start, background, freeze_when_settled, stop_event
+from allocator.cli.process import (
+    Start,
+    background,
+    freeze_when_settled,
+    save_memory,
+    stop_event,
+)
 from allocator.cli.status_server import STATUS_LIMITS, status_app
 from certs.pem import Pair
 from certs.refresh_controller import Notice, PairFiles, RefreshController
@@ -56,6 +63,9 @@ FIGURES_SECONDS: Final = 60.0  # between two counts of what is stored
 # An agent of each of 5,000 nodes may send, but closes its connection afterwards.
 RECORDS_LIMITS: Final = ConnectionLimits(connections=512, handshakes=64)
 PAGES_LIMITS: Final = ConnectionLimits(connections=512, handshakes=64)
+# Pages are made by Python, of which one thread runs at a time; more threads take more memory, and
+# each has a connection to the store.
+PAGE_THREADS: Final = 3
 NOTICE: Final = (
     "Started with --insecure-read-all: whoever reaches this address sees everything, without login."
 )
@@ -65,6 +75,8 @@ log = structlog.get_logger(__name__)
 async def run(options: ConsoleOptions, store: RecordStore) -> None:
     """Run until SIGTERM or SIGINT, then close *store*; a task that dies ends the program."""
     stop = stop_event()
+    save_memory()
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(PAGE_THREADS, "page"))
     with closing(store), closing(StoreThread(store)) as writer:
         async with (
             Client(options.access) as client,

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Final
 
-from console.store.postgres_database import PostgresDatabase
 from console.store.sql.sql_store import SqlStore
 from console.store.sqlite_database import SqliteDatabase
 from console.store.store import RecordStore, StoreError
@@ -19,5 +18,8 @@ def open_store(address: str) -> RecordStore:
     if not address:
         raise StoreError("no store is named; accepted: a file, or a URL postgresql://…")
     if address.startswith(SCHEMES):
+        # Its driver takes 10 MB of every console, and few have a PostgreSQL.
+        from console.store.postgres_database import PostgresDatabase  # noqa: PLC0415 -- see above
+
         return SqlStore(PostgresDatabase(address))
     return SqlStore(SqliteDatabase(Path(address)))

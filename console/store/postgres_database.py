@@ -144,6 +144,8 @@ class PostgresDatabase:
                 f"{self._name}: was written by a newer release (version {version} of its tables,"
                 f" this release knows {VERSION}); run that release, or restore a backup"
             )
+        # Millions of rows of an earlier release are copied for minutes.
+        transaction.run("SET LOCAL statement_timeout = 0")
         for number, statements in enumerate(VERSIONS[version:], version + 1):
             for statement in statements:
                 transaction.run(_translated(statement))

@@ -1,5 +1,6 @@
 """SQLite: one file in WAL mode, one writing connection, a reading one for each thread."""
 
+import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator
@@ -11,9 +12,10 @@ from console.store.sql.database import Row, Values
 from console.store.sql.schema import VERSION, VERSIONS
 from console.store.store import StoreError
 
+MEMORY: Final = ":memory:"
 BUSY_SECONDS: Final = 10.0  # to wait for another process that writes
-_WRITER_CACHE: Final = 48 * 1024  # KiB
-_READER_CACHE: Final = 8 * 1024  # KiB for each thread
+_WRITER_CACHE: Final = 8 * 1024  # KiB
+_READER_CACHE: Final = 2 * 1024  # KiB for each thread
 _WAL_BYTES: Final = 64 * 1024 * 1024  # what the log is cut to once it was copied
 _FREED_PAGES: Final = 2000  # given back to the file system at once
 _AUTO_VACUUM: Final = 2  # incremental
@@ -34,6 +36,10 @@ class SqliteDatabase:
     def __init__(self, file: Path) -> None:
         """Open *file*, make it where there is none; raises :class:`StoreError`."""
         self._file = file
+        # What a sorted question needs beyond its cache goes to files beside the store: a million
+        # rows in memory would be most of the console's. The rest of its container is read-only.
+        self._temporary = "MEMORY" if str(file) == MEMORY else "FILE"
+        os.environ.setdefault("SQLITE_TMPDIR", str(file.parent))
         self._local = threading.local()
         self._readers: list[sqlite3.Connection] = []
         self._readers_lock = threading.Lock()
@@ -109,7 +115,7 @@ class SqliteDatabase:
         connection.execute(f"PRAGMA cache_size = -{cache}")
         connection.execute("PRAGMA synchronous = FULL")  # a commit waits for the disk
         connection.execute("PRAGMA trusted_schema = OFF")
-        connection.execute("PRAGMA temp_store = MEMORY")
+        connection.execute(f"PRAGMA temp_store = {self._temporary}")
         return connection
 
     def _prepare(self) -> None:

@@ -4,12 +4,17 @@ A role cannot limit an agent to the objects of its own node, so a policy does, b
 token was issued on. An attacker on one node can write only for that node (docs/agent.md).
 """
 
+from collections.abc import Sequence
 from typing import Final
 
+import yaml
+
 from allocator.catalog.conditions import strings, text
-from allocator.catalog.keys import AGENT_LABEL, CAPACITY_KEY, NOT_READY_TAINT
+from allocator.catalog.hami_keys import LOCK_ANNOTATION
+from allocator.catalog.keys import AGENT_LABEL, CAPACITY_KEY, NOT_READY_TAINT, SIMULATED_LABEL
 from allocator.catalog.vocabularies import OWN
 from allocator.cluster.objects import MODEL_LABEL
+from allocator.metax.names import NODE_ANNOTATIONS, NODE_LABELS
 from manifests.generator.gpunode import LISTS
 from manifests.generator.names import AGENT, DOMAIN, REPORTER, Json
 from manifests.generator.parts import (
@@ -24,6 +29,7 @@ from manifests.generator.parts import (
 )
 from manifests.generator.shapes import ObjectShape, checks
 
+_LABELS: Final = (AGENT_LABEL, MODEL_LABEL)
 _LINKS: Final = ("finalizers", "ownerReferences")
 
 
@@ -62,20 +68,48 @@ def _nodes() -> Json:
         ],
         "validations": [
             _all_hold("an agent may write only its own Node", runs_on("oldObject.metadata.name")),
-            _node_metadata_rule(),
+            _node_metadata_rule(_LABELS, (CAPACITY_KEY,)),
             _node_spec_rule(),
             _node_status_rule(),
         ],
     }
 
 
-def _node_metadata_rule() -> Json:
+def simulated_metax_component() -> Json:
+    """Return the component by which a simulated agent may write what MetaX's components write.
+
+    No real agent may: on a MetaX node the control plane believes these keys.
+    """
+    before = _node_metadata_rule(_LABELS, (CAPACITY_KEY,))
+    after = _node_metadata_rule(
+        (*_LABELS, *NODE_LABELS, SIMULATED_LABEL),
+        (CAPACITY_KEY, *NODE_ANNOTATIONS, LOCK_ANNOTATION),
+    )
+    path = f"/spec/validations/{_nodes()['validations'].index(before)}"
+    operations = [
+        {"op": "test", "path": f"{path}/expression", "value": before["expression"]},
+        {"op": "replace", "path": path, "value": after},
+    ]
+    target = {"kind": "ValidatingAdmissionPolicy", "name": f"agents-nodes.{DOMAIN}"}
+    return {
+        "apiVersion": "kustomize.config.k8s.io/v1alpha1",
+        "kind": "Component",
+        "patches": [{"target": target, "patch": yaml.safe_dump(operations, sort_keys=False)}],
+    }
+
+
+def _node_metadata_rule(labels: Sequence[str], annotations: Sequence[str]) -> Json:
+    keys = (*labels, *annotations)
     return _all_hold(
-        f"an agent may write only {AGENT_LABEL}, {MODEL_LABEL} and {CAPACITY_KEY} on its Node",
-        only_keys(("labelsBefore", "labelsAfter"), f"k in {strings((AGENT_LABEL, MODEL_LABEL))}"),
-        only_keys(("before", "after"), f"k == {text(CAPACITY_KEY)}"),
+        f"an agent may write only {', '.join(keys[:-1])} and {keys[-1]} on its Node",
+        only_keys(("labelsBefore", "labelsAfter"), f"k in {strings(labels)}"),
+        only_keys(("before", "after"), _is_one_of(annotations)),
         *(same_field("metadata", key) for key in _LINKS),
     )
+
+
+def _is_one_of(keys: Sequence[str]) -> str:
+    return f"k == {text(keys[0])}" if len(keys) == 1 else f"k in {strings(keys)}"
 
 
 def _node_spec_rule() -> Json:

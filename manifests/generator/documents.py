@@ -8,7 +8,7 @@ import yaml
 
 from allocator.catalog.conditions import is_ours
 from allocator.catalog.vocabularies import HAMI, VOCABULARIES
-from manifests.generator.agents import agents
+from manifests.generator.agents import agents, simulated_metax_component
 from manifests.generator.capacity import sole_capacity
 from manifests.generator.controlplane import control_plane
 from manifests.generator.gpunode import gpunode
@@ -71,6 +71,7 @@ FILES: Final[Mapping[str, tuple[Json, ...]]] = MappingProxyType(
         ),
         "base/registrations.yaml": registrations(),
         "components/hami/kustomization.yaml": (hami_component(),),
+        "components/simulated-metax/kustomization.yaml": (simulated_metax_component(),),
     }
 )
 

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from allocator.catalog.hami_keys import LOCK_ANNOTATION
 from allocator.catalog.keys import (
     AGENT_LABEL,
     ASSIGNMENT_KEY,
@@ -10,6 +11,7 @@ from allocator.catalog.keys import (
     SERVED_BY_KEY,
 )
 from allocator.controllers.requeue import FREED_KEY
+from allocator.metax.names import CARDS_KEY
 from allocator.volcano.register import REGISTER_ANNOTATION
 from tests.authorization.rows import (
     ALLOCATION,
@@ -100,6 +102,8 @@ AGENT_ON_NODES: Final = (
             ("changes another's label", "", label("team"), NODE_METADATA),
             ("removes another's label", "", label("team", None), NODE_METADATA),
             ("registers with Volcano", "", note(REGISTER_ANNOTATION), NODE_METADATA),
+            ("claims GPUs of MetaX's", "", note(CARDS_KEY), NODE_METADATA),
+            ("takes the lock of the node", "", note(LOCK_ANNOTATION), NODE_METADATA),
             ("removes another's annotation", "", note("team", None), NODE_METADATA),
             (
                 "removes another's annotation by way of the status",

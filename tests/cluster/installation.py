@@ -189,6 +189,16 @@ class Installation:
         metadata = {"name": name, "annotations": {REGISTER_ANNOTATION: register}}
         self.api.create("/api/v1/nodes", {"metadata": metadata})
 
+    def gpu_node_status(self, name: str) -> Json:
+        """Return what the GPUNode *name* says; nothing while there is none."""
+        try:
+            found: Json = self.api.get(f"{GPU_NODES}/{name}").get("status", {})
+        except ApiError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            return {}
+        return found
+
     def wait_for_models(self, *models: str) -> None:
         """Return once every replica knows GPUs of these models and of no others."""
         for replica in self.replicas:

@@ -17,10 +17,10 @@ from allocator.model.allocation import Grant
 from allocator.model.request import Mode
 from manifests.generator.documents import hami_component
 from tests.builders.pods import Json, container, pod
-from tests.cluster.api import MERGE, wait_for
+from tests.cluster.api import wait_for
 from tests.cluster.installation import HOOKS, OPTED_IN, PODS, Installation, installation
 from tests.cluster.scheduler import bound, kube_scheduler, schedulable
-from tests.cluster.test_simulated_agent import NODE, WITHIN, Node, served_by_kubelet
+from tests.cluster.test_simulated_agent import NODE, WITHIN, Node, simulated_node
 from tests.fakes.kubelet import CHECKPOINT
 
 SETTINGS = "vocabularies: [volcano, gpushare, hami]"
@@ -34,27 +34,17 @@ def node(programs: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory)
     """Yield a node of simulated boards under a scheduler, in a cluster that serves HAMi's words."""
     folder = tmp_path_factory.mktemp("hami")
     (folder / "plane").mkdir()
-    with (
-        installation(programs, folder / "plane") as site,
-        served_by_kubelet(folder / "kubelet"),
-    ):
+    with installation(programs, folder / "plane") as site:
         add_component(site)
         site.configure(SETTINGS)
         wait_for(lambda: site.first.obeys(SETTINGS))
-        site.api.create("/api/v1/nodes", {"metadata": {"name": "sim-1"}})
-        runtime = {"nodeInfo": {"containerRuntimeVersion": "containerd://2.2.1"}}
-        status = {"status": {"capacity": {"cpu": "2"}, **runtime}}
-        site.api.request("PATCH", f"{NODE}/status", status, headers={"Content-Type": MERGE})
-        found = Node(site, folder)
-        found.start(found.agent)
-        wait_for(lambda: found.accounted and GPU in found.capacity, within=WITHIN)
-        schedulable(site, "sim-1")
-        report_room(found)
-        scheduler = kube_scheduler(programs["kube-scheduler"], site.plane)
-        yield found
-        scheduler.stop()
-        found.agent.stop()
-        found.leaving.stop()
+        with simulated_node(site, folder) as found:
+            wait_for(lambda: GPU in found.capacity, within=WITHIN)
+            schedulable(site, "sim-1")
+            report_room(found)
+            scheduler = kube_scheduler(programs["kube-scheduler"], site.plane)
+            yield found
+            scheduler.stop()
 
 
 def add_component(site: Installation) -> None:
@@ -156,6 +146,14 @@ def test_what_hami_would_guess_is_refused_in_its_words(node: Node) -> None:
 
     assert "both gpumem 1000 and gpumem-percentage 50" in both
     assert "asks for 900001 MiB on one GPU" in much
+
+
+def test_a_number_that_the_api_server_writes_with_a_suffix_stays_one(node: Node) -> None:
+    """It stores 9000000 as ``9M``; the refusal is about what no GPU has."""
+    text = node.site.refusal(node.site.namespace(), asking({GPU: 1, MEM: 9_000_000}))
+
+    assert "asks for 9000000 MiB on one GPU" in text
+    assert "GpuMemoryShort" in text
 
 
 def test_a_pod_without_gpus_is_nobodys(node: Node) -> None:

@@ -37,7 +37,7 @@ def site(
         apply(found, "rbac.yaml")
         asked = extender(add_extender(found)[1], managedResources=written["managedResources"])
         for name in ("native", "shared"):
-            wait_for(lambda name=name: status(found, name).get("inventory"))  # type: ignore[misc]
+            wait_for(lambda name=name: found.gpu_node_status(name).get("inventory"))  # type: ignore[misc]
         scheduler = kube_scheduler(programs["kube-scheduler"], found.plane, extenders=[asked])
         yield found
         scheduler.stop()
@@ -59,17 +59,6 @@ def offer(site: Installation, name: str, amounts: Json) -> None:
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
     report = {"capacity": room, "allocatable": room, "conditions": [ready]}
     site.api.patch(f"{NODES}/{name}/status", {"status": report})
-
-
-def status(site: Installation, name: str) -> Json:
-    """Return what a GPUNode says; nothing while there is none."""
-    try:
-        found: Json = site.api.get(f"{GPU_NODES}/{name}").get("status", {})
-    except ApiError as error:
-        if error.status != 404:
-            raise
-        return {}
-    return found
 
 
 def lock(site: Installation, name: str = "shared") -> str:
@@ -99,7 +88,7 @@ def test_the_leader_keeps_a_gpu_node_for_each(site: Installation) -> None:
     """From what MetaX's components publish, without an agent of ours."""
     shared, native = (decode(site.api.get(f"{GPU_NODES}/{n}")) for n in ("shared", "native"))
 
-    assert status(site, "shared")["driver"] == "metax"
+    assert site.gpu_node_status("shared")["driver"] == "metax"
     assert [(g.uuid, g.mode, g.memory, g.slots) for g in shared.node.gpus] == [
         ("GPU-a", "sgpu", 65536, 16),
         ("GPU-b", "sgpu", 65536, 16),
@@ -249,18 +238,18 @@ def test_a_node_closes_until_it_has_the_mode_of_its_operator(site: Installation)
     changed = {"data": {"nodes-config": "- {nodeName: shared, mode: native}"}}
     site.api.patch(f"{maps}/metax-device-config", changed)
 
-    why = str(wait_for(lambda: status(site, "shared").get("closed"), within=WITHIN))
+    why = str(wait_for(lambda: site.gpu_node_status("shared").get("closed"), within=WITHIN))
     assert "sets its mode to native, but it still offers metax-tech.com/sgpu" in why
     site.api.delete(f"{maps}/metax-device-config")
-    assert wait_for(lambda: status(site, "shared").get("gpus"), within=WITHIN)
+    assert wait_for(lambda: site.gpu_node_status("shared").get("gpus"), within=WITHIN)
 
 
 def test_a_node_that_offers_both_modes_is_closed(site: Installation) -> None:
     """Until one of them is withdrawn."""
     offer(site, "shared", {SGPU: "32", GPU: "2"})
-    why = str(wait_for(lambda: status(site, "shared").get("closed"), within=WITHIN))
+    why = str(wait_for(lambda: site.gpu_node_status("shared").get("closed"), within=WITHIN))
 
     assert "offers both metax-tech.com/gpu and metax-tech.com/sgpu" in why
     offer(site, "shared", {SGPU: "32", GPU: "0"})
-    assert wait_for(lambda: status(site, "shared").get("gpus"), within=WITHIN)
-    assert not status(site, "shared").get("closed")
+    assert wait_for(lambda: site.gpu_node_status("shared").get("gpus"), within=WITHIN)
+    assert not site.gpu_node_status("shared").get("closed")

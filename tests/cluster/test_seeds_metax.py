@@ -102,3 +102,30 @@ def test_the_pod_with_a_share_runs(site: Installation, programs: Mapping[str, Pa
     assert (grant.mode, grant.memory, grant.cores) == ("sgpu", 4096, 60)
     told = json.loads(pod["metadata"]["annotations"]["metax-tech.com/gpu-devices-allocated"])
     assert grant.gpu in json.dumps(told)
+
+
+def test_the_node_modes_of_the_guide_are_obeyed(
+    site: Installation, programs: Mapping[str, Path]
+) -> None:
+    """Its node is closed as long as it gives out whole GPUs, and open once it shares them."""
+    site.api.create("/api/v1/namespaces", {"metadata": {"name": "metax-operator"}})
+    add_node(site, "sample-node1", {GPU: "8"}, labels={MODEL_LABEL: "MXC500", MEMORY_LABEL: "64GB"})
+    wait_for(lambda: gpus(site, "sample-node1") == 8, within=WITHIN)
+    path = f"{GPU_NODES}/sample-node1"
+
+    Reader(programs["kubectl"], site).create("metax-device-config.yaml")
+
+    why = wait_for(lambda: site.api.get(path)["status"].get("closed"), within=WITHIN)
+    assert "sets its mode to sgpu, but it still offers metax-tech.com/gpu" in why
+    card = {**CARD, "uuid": "GPU-9", "healthy": True}
+    annotations = {CARDS_KEY: json.dumps([card])}
+    site.api.patch("/api/v1/nodes/sample-node1", {"metadata": {"annotations": annotations}})
+    offered = {"cpu": "8", "memory": "32Gi", "pods": "110", GPU: "0", SGPU: "16"}
+    status = {"status": {"capacity": offered, "allocatable": offered}}
+    site.api.patch("/api/v1/nodes/sample-node1/status", status)
+    wait_for(lambda: not site.api.get(path)["status"].get("closed"), within=WITHIN)
+    assert gpus(site, "sample-node1") == 1
+    others = site.api.get(f"{GPU_NODES}/sgpu-node")["status"]
+    assert "sets its mode to native" in others["closed"]
+    site.api.delete("/api/v1/namespaces/metax-operator/configmaps/metax-device-config")
+    wait_for(lambda: gpus(site, "sgpu-node") == 2, within=WITHIN)

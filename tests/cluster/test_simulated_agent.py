@@ -155,14 +155,10 @@ def served_by_kubelet(folder: Path) -> Iterator[None]:
         loop.close()
 
 
-@pytest.fixture(scope="module")
-def node(programs: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    folder = tmp_path_factory.mktemp("simulated")
-    (folder / "plane").mkdir()
-    with (
-        installation(programs, folder / "plane") as site,
-        served_by_kubelet(folder / "kubelet"),
-    ):
+@contextlib.contextmanager
+def simulated_node(site: Installation, folder: Path) -> Iterator[Node]:
+    """Run an agent over simulated boards on a node of *site*, once it is accounted for."""
+    with served_by_kubelet(folder / "kubelet"):
         site.api.create("/api/v1/nodes", {"metadata": {"name": "sim-1"}})
         runtime = {"nodeInfo": {"containerRuntimeVersion": "containerd://2.2.1"}}
         status = {"status": {"capacity": {"cpu": "2"}, **runtime}}
@@ -173,6 +169,17 @@ def node(programs: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory)
         yield found
         found.agent.stop()
         found.leaving.stop()
+
+
+@pytest.fixture(scope="module")
+def node(programs: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    folder = tmp_path_factory.mktemp("simulated")
+    (folder / "plane").mkdir()
+    with (
+        installation(programs, folder / "plane") as site,
+        simulated_node(site, folder) as found,
+    ):
+        yield found
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from allocator.model.gpu import Node
 from allocator.volcano.register import REGISTER_ANNOTATION, decode_register, encode_register
 from manifests.generator.names import CONTROL_PLANE
 from tests.builders.model import T4, nodes_of
-from tests.cluster.api import MERGE, ApiError, Json, wait_for
+from tests.cluster.api import MERGE, wait_for
 from tests.cluster.installation import GPU_NODES, Installation, installation
 from tests.cluster.site import Who
 
@@ -36,17 +36,6 @@ def configure(site: Installation, settings: str) -> None:
     wait_for(lambda: site.first.obeys(settings))
 
 
-def status(site: Installation, name: str) -> Json:
-    """Return what a GPUNode says; nothing while there is none."""
-    try:
-        found: Json = site.api.get(f"{GPU_NODES}/{name}").get("status", {})
-    except ApiError as error:
-        if error.status != 404:
-            raise
-        return {}
-    return found
-
-
 def announce(site: Installation, node: Node) -> None:
     """Do what the plugin does every 30 seconds."""
     register = {REGISTER_ANNOTATION: encode_register(node.gpus)}
@@ -58,7 +47,7 @@ def test_a_register_makes_a_gpu_node(site: Installation) -> None:
     node = nodes_of(2, T4, name="fresh")
     site.add_upstream_node(node.name, encode_register(node.gpus))
 
-    wait_for(lambda: status(site, "fresh").get("inventory"))
+    wait_for(lambda: site.gpu_node_status("fresh").get("inventory"))
     found = site.api.get(f"{GPU_NODES}/fresh")
     assert "finalizers" not in found["metadata"]
     assert "ownerReferences" not in found["metadata"]
@@ -70,13 +59,13 @@ def test_only_material_change_is_written(site: Installation) -> None:
     """A register that says the same again costs nothing; a GPU that falls ill is told at once."""
     node = nodes_of(2, T4, name="steady")
     site.add_upstream_node(node.name, encode_register(node.gpus))
-    first = wait_for(lambda: status(site, "steady").get("inventory"))
+    first = wait_for(lambda: site.gpu_node_status("steady").get("inventory"))
     version = site.api.get(f"{GPU_NODES}/steady")["metadata"]["resourceVersion"]
 
     site.api.patch(f"{NODES}/steady", {"metadata": {"annotations": {"other": "noise"}}})
     announce(site, replace(node, gpus=(replace(node.gpus[0], healthy=False), node.gpus[1])))
 
-    assert wait_for(lambda: status(site, "steady")["inventory"] != first)
+    assert wait_for(lambda: site.gpu_node_status("steady")["inventory"] != first)
     found = site.api.get(f"{GPU_NODES}/steady")
     assert [gpu["healthy"] for gpu in found["status"]["gpus"]] == [False, True]
     assert int(found["metadata"]["resourceVersion"]) > int(version)
@@ -86,13 +75,13 @@ def test_a_node_that_goes_empty_takes_its_gpu_node_along(site: Installation) -> 
     """Nothing is promised there, so nothing has to be kept; a Node of that name starts anew."""
     node = nodes_of(1, T4, name="short")
     site.add_upstream_node(node.name, encode_register(node.gpus))
-    wait_for(lambda: status(site, "short").get("inventory"))
+    wait_for(lambda: site.gpu_node_status("short").get("inventory"))
     uid = site.api.get(f"{GPU_NODES}/short")["metadata"]["uid"]
 
     site.api.delete(f"{NODES}/short")
     assert wait_for(lambda: not exists(site, "short"))
     site.add_upstream_node(node.name, encode_register(node.gpus))
-    assert wait_for(lambda: status(site, "short").get("inventory"))
+    assert wait_for(lambda: site.gpu_node_status("short").get("inventory"))
     assert site.api.get(f"{GPU_NODES}/short")["metadata"]["uid"] != uid
 
 
@@ -115,8 +104,8 @@ def test_a_register_that_was_lowered_is_given_back(site: Installation) -> None:
     node = nodes_of(2, T4, name="switched")
     full = encode_register(node.gpus)
     site.add_upstream_node(node.name, full)
-    wait_for(lambda: status(site, "switched").get("inventory"))
-    shown = wait_for(lambda: status(site, "switched")["gpus"])
+    wait_for(lambda: site.gpu_node_status("switched").get("inventory"))
+    shown = wait_for(lambda: site.gpu_node_status("switched")["gpus"])
 
     bare = {"status": {"gpus": None, "inventory": None}}
     headers = {**Who(CONTROL_PLANE).headers, "Content-Type": MERGE}
@@ -129,18 +118,18 @@ def test_a_register_that_was_lowered_is_given_back(site: Installation) -> None:
 
     configure(site, SETTINGS)
     wait_for(lambda: annotations(site, "switched") == {REGISTER_ANNOTATION: full}, within=WITHIN)
-    assert wait_for(lambda: status(site, "switched").get("gpus"), within=WITHIN) == shown
+    assert wait_for(lambda: site.gpu_node_status("switched").get("gpus"), within=WITHIN) == shown
 
 
 def test_what_a_register_told_serves_nobody_once_our_agent_is_to_serve(site: Installation) -> None:
     """Until the agent has accounted for what runs there; a switch back opens the node again."""
     node = nodes_of(1, T4, name="changed")
     site.add_upstream_node(node.name, encode_register(node.gpus))
-    told = wait_for(lambda: status(site, "changed").get("inventory"))
+    told = wait_for(lambda: site.gpu_node_status("changed").get("inventory"))
 
     configure(site, OURS)
-    wait_for(lambda: "inventory" not in status(site, "changed"), within=WITHIN)
-    assert status(site, "changed")["gpus"]
+    wait_for(lambda: "inventory" not in site.gpu_node_status("changed"), within=WITHIN)
+    assert site.gpu_node_status("changed")["gpus"]
 
     configure(site, SETTINGS)
-    assert wait_for(lambda: status(site, "changed").get("inventory"), within=WITHIN) == told
+    assert wait_for(lambda: site.gpu_node_status("changed").get("inventory"), within=WITHIN) == told

@@ -21,7 +21,8 @@ class Client:
 
     channel: grpc_client.Channel
     endpoint: str
-    options: pb.DevicePluginOptions
+    options: pb.DevicePluginOptions  # as the plugin answers; kubelet goes by them
+    announced: pb.DevicePluginOptions  # as it registered
     devices: dict[str, str] = field(default_factory=dict)
     stream: asyncio.Task[None] | None = None
 
@@ -109,7 +110,7 @@ class Kubelet:
             raise grpc_client.CallError(grpc_client.Code.OTHER, "unsupported")
         channel = grpc_client.Channel(self.plugins / request.endpoint)
         options = await channel.call(grpc_client.OPTIONS, pb.Empty(), within=10)
-        client = Client(channel, request.endpoint, options)
+        client = Client(channel, request.endpoint, options, request.options)
         self.clients[request.resource_name] = client
         client.stream = asyncio.create_task(self._listen(request.resource_name, client))
         self._streams.add(client.stream)

@@ -69,6 +69,9 @@ class Daemon:
         self.start_server()
         connected = simulated_daemon.connect(self.state, pid, memory=memory, threads=threads)
         if isinstance(connected, str):
+            log = Path(os.environ["CUDA_MPS_LOG_DIRECTORY"]) / "server.log"
+            with log.open("a") as file:
+                file.write(f"[2026-01-01 00:00:00.000 Server 1] {connected} for pid {pid}\n")
             return connected
         self.state = connected
         assert connected.server is not None

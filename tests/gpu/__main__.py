@@ -22,7 +22,7 @@ import structlog
 
 from agent.driver.driver import Device, Driver, DriverError
 from agent.nvml.driver import NvmlDriver
-from tests.gpu import enforcement, hardware
+from tests.gpu import enforcement, hardware, mps
 from tests.gpu.builds import VARIABLE, build_facts, builds_in, has_seeded_layout
 from tests.gpu.container import Bench, no_rooms_reason
 from tests.gpu.report import (
@@ -122,6 +122,8 @@ def hardware_checks(bench: Bench, options: argparse.Namespace) -> Iterator[Check
     seconds = options.compute_seconds / 4
     utilization = partial(hardware.check_utilization, bench, seconds=seconds)
     yield Check("utilization", "", utilization)
+    yield Check("mps-daemon", "", partial(mps.check_daemon, bench))
+    yield Check("mps-client", "", partial(mps.check_client, bench))
 
 
 def library_checks(

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import orjson
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from allocator.config.settings import DEFAULTS
@@ -73,6 +73,8 @@ def answer(body: bytes) -> tuple[Json | None, int]:
 
 
 @settings(max_examples=250)
+@example([(("request", "object", "metadata", "uid"), "%d")])
+@example([(("request", "object", "metadata", "name"), "p%s")])
 @given(st.lists(st.tuples(st.sampled_from(PLACES), values), min_size=1, max_size=3))
 def test_a_crooked_review_is_answered(changes: list[tuple[tuple[str, ...], Any]]) -> None:
     """It is allowed with an entry, or refused or rejected without one."""
@@ -89,6 +91,8 @@ def test_a_crooked_review_is_answered(changes: list[tuple[tuple[str, ...], Any]]
     dry = isinstance(found.get("request"), dict) and bool(found["request"].get("dryRun"))
     promised = response is not None and response["allowed"] and not dry
     assert entries == (1 if promised else 0)
+    if response is not None and not response["allowed"]:
+        assert "%" not in response["status"]["message"]  # schedulers take it for a format
 
 
 @settings(max_examples=200)

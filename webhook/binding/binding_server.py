@@ -6,8 +6,8 @@ What the API server would refuse is denied before anything is committed; ``commi
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 import structlog
 
@@ -62,6 +62,7 @@ from webhook.review.binding_schema import (
 )
 
 __all__ = ["BindingHandler", "LateError"]
+FULL_WIDTH_PERCENT: Final = "\N{FULLWIDTH PERCENT SIGN}"
 log = structlog.get_logger(__name__)
 
 
@@ -119,7 +120,7 @@ class BindingHandler:
         try:
             bound = parse(body)
         except BadObjectError as error:
-            return refuse(error.uid, _unreadable_refusal(error))
+            return refuse(error.uid, _formatted(_unreadable_refusal(error)))
         began = self.clock.monotonic()
         try:
             async with asyncio.timeout(self.patience):
@@ -151,7 +152,7 @@ class BindingHandler:
             self.remember(made)
             self.count_decision(*decision_labels(outcome))
         if isinstance(outcome, Refusal | Denied):
-            return refuse(request.uid, _refusal(outcome))
+            return refuse(request.uid, _formatted(_refusal(outcome)))
         ops = (
             upstream_patch(bound.binding)
             if isinstance(outcome, ServedUpstream)
@@ -317,6 +318,15 @@ def _assumed_pod(bind: BindRequest) -> SchedulingPod:
 
 def _refusal(outcome: Refusal | Denied) -> Refusal:
     return outcome.refusal if isinstance(outcome, Denied) else outcome
+
+
+def _formatted(refusal: Refusal) -> Refusal:
+    """Return *refusal* as text that is the same after a scheduler has formatted it.
+
+    kube-scheduler hands the text of a refused Binding to ``Errorf`` as its format, where a percent
+    sign of a quoted value would eat what follows.
+    """
+    return replace(refusal, message=refusal.message.replace("%", FULL_WIDTH_PERCENT))
 
 
 def _unreadable_refusal(error: BadObjectError) -> Refusal:

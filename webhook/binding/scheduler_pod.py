@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -13,6 +12,7 @@ from allocator.extender.pod import SchedulingPod
 from allocator.groups.members import GroupPod, job_of
 from allocator.ledger.assign import PodClaim
 from allocator.model.decision import Findings
+from allocator.model.untrusted import zoned_time
 from allocator.request.admitted import admitted_request
 from allocator.request.amounts import group_size
 from allocator.request.parse import parse_request
@@ -86,16 +86,7 @@ def _pod(pod: QueuedPod | WatchedPod, wanted: PodClaim | Findings | None) -> Sch
         node=shared(spec.node_name),
         nominated=shared(status.nominated_node_name),
         deleting=metadata.deletion_timestamp is not None,
-        deadline=_time(metadata.deletion_timestamp),
+        deadline=zoned_time(metadata.deletion_timestamp),
         over=status.over,
         claim=wanted,
     )
-
-
-def _time(text: str | None) -> datetime | None:
-    """Read a time; one beyond the year 9999, as the longest of graces ends, never comes."""
-    try:
-        moment = datetime.fromisoformat(text or "")
-    except ValueError:
-        return None
-    return moment if moment.tzinfo else None

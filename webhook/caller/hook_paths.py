@@ -18,6 +18,8 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Final
 
+from allocator.model.untrusted import zoned_time
+
 LIFE: Final = timedelta(hours=1)  # of a secret, until another one is made
 SKEW: Final = timedelta(minutes=5)  # by which clocks of replicas may differ
 HELD_SECONDS: Final = 600.0  # for which a secret is accepted after it was seen last
@@ -76,15 +78,7 @@ def decode_token(data: Mapping[str, bytes], annotations: Mapping[str, str]) -> S
     """Decode the data and annotations of the Secret; a secret that can be guessed is none."""
     text = data.get(TOKEN, b"").decode("ascii", errors="replace")
     token = text if _USABLE.fullmatch(text) else None
-    return StoredToken(token=token, made=_time(annotations.get(MADE, "")))
-
-
-def _time(text: str) -> datetime | None:
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return found if found.tzinfo is not None else None
+    return StoredToken(token=token, made=zoned_time(annotations.get(MADE, "")))
 
 
 class HookPaths:

@@ -8,17 +8,17 @@ from typing import Final, TextIO
 from allocator.cli.files import (
     Streams,
     UnusableError,
-    display_name,
     pods_of_all,
     problems_text,
     read,
+    settings_of,
 )
 from allocator.cli.terminal import show
 from allocator.config.device_config import DeviceConfig, configured_vocabularies
 from allocator.config.fleet_file import MAX_FLEET, load_fleet
-from allocator.config.settings import DEFAULTS, Settings, SettingsError, load_settings
+from allocator.config.settings import Settings
 from allocator.model.problem import Rejected
-from allocator.model.untrusted import inert, inert_lines
+from allocator.model.untrusted import inert_lines
 from allocator.placement.fleet import snapshot_of
 from allocator.report.document_text import document_text
 from allocator.report.feasibility import exit_code
@@ -58,7 +58,7 @@ def answer(question: PlanInput, streams: Streams) -> int:
         context = surroundings(
             fleet=read(question.fleet, streams.input, most=MAX_FLEET),
             name=question.fleet,
-            settings=_settings(question.settings, streams),
+            settings=settings_of(question.settings, streams),
         )
         pods = pods_of_all(question.files, Pod, streams)
     except UnusableError as error:
@@ -85,19 +85,6 @@ def surroundings(*, fleet: str, name: str, settings: Settings) -> AdmissionConte
         host_paths=True,
         high_priority=True,
     )
-
-
-def _settings(name: str | None, streams: Streams) -> Settings:
-    if name is None:
-        return DEFAULTS
-    try:
-        loaded = load_settings(read(name, streams.input))
-    except SettingsError as error:
-        raise UnusableError(f"{display_name(name)}: {error}") from error
-    streams.errors.writelines(
-        f"{display_name(name)}: {inert(str(warning))}\n" for warning in loaded.warnings
-    )
-    return loaded.value
 
 
 def _print(found: Sequence[tuple[str, Plan]], output: PlanOutput, stream: TextIO) -> None:

@@ -88,15 +88,15 @@ class ExtenderService:
     @contextlib.asynccontextmanager
     async def serve(
         self, listen: Listen | None, start: Start, *, mutual: ServingPair | None = None, drain: int
-    ) -> AsyncIterator[None]:
-        """Serve the extender while the block runs; without an address, nothing.
+    ) -> AsyncIterator[int | None]:
+        """Serve the extender while the block runs, and yield its port; without an address, nothing.
 
         Callers must have a certificate that *mutual* knows. Without it this is plain HTTP, as
         published configurations of schedulers have it, and raises ``ValueError`` on an address that
         others reach: whoever asks decides where pods are tried, hinted and bound.
         """
         if listen is None:
-            yield
+            yield None
             return
         if mutual is None and not loopback(listen.host):
             raise ValueError(f"{listen.host} is not a loopback address; callers must be known")
@@ -112,7 +112,7 @@ class ExtenderService:
             largest=extender_routes.LARGEST_AT_ONCE,
         ) as port:
             log.info("serving the scheduler extender", port=port, mutual=mutual is not None)
-            yield
+            yield port
 
     def _extender(self, attendant: UnschedulableController) -> Extender:
         return Extender(

@@ -21,6 +21,7 @@ from console.pages.parts.blocks import (
 from console.pages.parts.cell import TableCell, code, hours, mib, number, percent, plain
 from console.pages.parts.links import address, decision_address
 from console.pages.parts.words import NOBODY_KNOWN, PEOPLE_HIDDEN
+from console.records.query import PAGE, BadCursorError
 from console.records.rows import DecisionRow, UsageRow
 
 COLUMNS: Final = (
@@ -94,16 +95,39 @@ def _blocks(
     if missing:
         yield PageNote(text=missing)
     yield _totals(rows, usage)
-    yield PageTable(
+    yield _people(question, rows)
+    if usage is not None:
+        yield _idle(question, usage)
+
+
+def _people(question: PageQuestion, rows: Sequence[UsageRow]) -> PageTable:
+    """Return a part of *rows*, which are in order: thousands of people may have asked."""
+    after = _cursor(question.value("after"))
+    found = [row for row in rows if after is None or (row.namespace, row.requester) > after]
+    shown = found[:PAGE]
+    more = ""
+    if len(found) > PAGE:
+        more = question.with_values(after=f"{shown[-1].namespace}/{shown[-1].requester}")
+    return PageTable(
         name="people",
         caption="By namespace and person",
         columns=COLUMNS,
-        rows=tuple(_cells(question, row) for row in rows),
+        rows=tuple(_cells(question, row) for row in shown),
         empty=_EMPTY,
         command=_COMMAND,
+        more=more,
     )
-    if usage is not None:
-        yield _idle(question, usage)
+
+
+def _cursor(text: str) -> tuple[str, str] | None:
+    """Return the namespace and the person after whom a page begins.
+
+    Raises :class:`BadCursorError`.
+    """
+    namespace, slash, person = text.partition("/")
+    if text and not slash:
+        raise BadCursorError(text)
+    return (namespace, person) if text else None
 
 
 def _form(period: str) -> PageForm:

@@ -35,7 +35,7 @@ from console.records.rows import DecisionRow
 
 MOST_COUNT: Final = 64  # GPUs of one container
 _LONGEST_MODEL: Final = 64  # characters
-_MODES: Final = {"": None, "mig": Mode.MIG, "hami-core": Mode.HAMI_CORE}
+_MODES: Final = {str(mode): mode for mode in (Mode.MIG, Mode.HAMI_CORE, Mode.MPS)}
 _STAGES: Final = {str(stage): stage for stage in Stage}
 _KEYS: Final = ("memory", "cores", "count", "mode", "model")
 _NOTE: Final = (
@@ -78,8 +78,8 @@ def fit_form(values: Mapping[str, str]) -> FitForm:
     count = _whole(wanted["count"] or "1", 1, MOST_COUNT)
     if count is None:
         problems["count"] = _problem(wanted["count"], f"a whole number from 1 to {MOST_COUNT}")
-    if wanted["mode"] not in _MODES:
-        problems["mode"] = _problem(wanted["mode"], "mig, hami-core, or nothing for any")
+    if wanted["mode"] and wanted["mode"] not in _MODES:
+        problems["mode"] = _problem(wanted["mode"], f"{', '.join(_MODES)}, or nothing for any")
     if len(wanted["model"]) > _LONGEST_MODEL:
         problems["model"] = _problem(wanted["model"], "part of a name, such as A100")
     asked = any(wanted[key] for key in _KEYS)
@@ -89,7 +89,7 @@ def fit_form(values: Mapping[str, str]) -> FitForm:
             memory=memory,
             cores=CorePercent(cores or 0),
             count=count or 1,
-            mode=_MODES[wanted["mode"]],
+            mode=_MODES.get(wanted["mode"]),
             models=(wanted["model"],) if wanted["model"] else (),
         )
     return FitForm(values=wanted, problems=problems, amounts=amounts)
@@ -192,7 +192,7 @@ def _amounts_form(form: FitForm) -> PageForm:
             name=name, label=label, value=form.values.get(name, ""), hint=hint, problem=problem
         )
 
-    modes = (("", "any"), ("mig", "mig"), ("hami-core", "hami-core"))
+    modes = (("", "any"), *((mode, mode) for mode in _MODES))
     return PageForm(
         name="amounts",
         title="In numbers",

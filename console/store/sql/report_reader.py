@@ -1,6 +1,6 @@
 """Sums over decisions and records: usage, the overview, what the store holds."""
 
-from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from console.records.query import PodOutcome, Scope
@@ -138,7 +138,7 @@ class ReportReader:
             ("over", "over >= ? AND last < ?", (begin, begin)),
             ("state", "state IN (?, ?) AND over IS NULL AND last < ?", (*held, begin)),
         )
-        totals: Counter[tuple[int, int, int]] = Counter()
+        totals: dict[tuple[int, int], Sequence[int]] = {}
         for index, condition, values in parts:
             part = Conditions(sql=[*found.sql], values=[*found.values])
             part.add(condition, *values)
@@ -148,8 +148,8 @@ class ReportReader:
                 f"{sql} WHERE {part.where} GROUP BY 1, 2", (*self._bounds(begin, end), *part.values)
             )
             for ns, who, *amounts in rows:
-                for place, amount in enumerate(amounts):
-                    totals[ns, who, place] += int(amount)
+                known = totals.get((ns, who), (0,) * len(amounts))
+                totals[ns, who] = [a + int(b) for a, b in zip(known, amounts, strict=True)]
         return self._usage_rows(totals)
 
     def _bounds(self, begin: int, end: int) -> tuple[int, ...]:
@@ -166,14 +166,11 @@ class ReportReader:
             *span,
         )
 
-    def _usage_rows(self, totals: Counter[tuple[int, int, int]]) -> tuple[UsageRow, ...]:
-        keys = {(ns, who) for ns, who, _ in totals}
-        texts = self._terms.texts(self._transaction, {number for key in keys for number in key})
+    def _usage_rows(self, totals: Mapping[tuple[int, int], Sequence[int]]) -> tuple[UsageRow, ...]:
+        texts = self._terms.texts(self._transaction, {number for key in totals for number in key})
         found = []
-        for ns, who in keys:
-            admitted, refused, running, mib, cores, mib_time, core_time = (
-                totals[ns, who, place] for place in range(7)
-            )
+        for (ns, who), amounts in totals.items():
+            admitted, refused, running, mib, cores, mib_time, core_time = amounts
             found.append(
                 UsageRow(
                     namespace=texts[ns],

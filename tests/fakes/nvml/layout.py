@@ -58,7 +58,7 @@ class CGpu(Structure):
         ("link_count", c_uint32),
         ("links", c_uint32 * LINKS),
         *((name, c_uint32) for name in ("mig_capable", "mig_current", "mig_pending", "guest")),
-        *((name, c_uint32) for name in ("lost", "memory_hidden", "recovery")),
+        *((name, c_uint32) for name in ("lost", "memory_hidden", "recovery", "compute_mode")),
         *((name, c_uint32) for name in ("slots", "profile_count")),
         ("profiles", CProfile * PROFILES),
         ("instances", CInstance * INSTANCES),

@@ -142,7 +142,7 @@ class Machine:
             for gpu in machine.gpus:
                 gpu.mig_current = gpu.mig_pending if gpu.architecture < _HOPPER else 0
                 gpu.mig_pending = gpu.mig_current
-                gpu.lost = gpu.recovery = 0
+                gpu.lost = gpu.recovery = gpu.compute_mode = 0
         self.clear()
 
     def clear(self) -> None:

@@ -18,7 +18,7 @@ import pynvml
 import pytest
 
 from agent.driver.simulated_machine import State
-from tests.fakes import cuda
+from tests.fakes import cuda, mps_control
 from tests.fakes.cuda.driver import CudaDriver
 from tests.fakes.driver import A100, floor_swept, machine
 from tests.fakes.nvml.library import library as nvml
@@ -116,7 +116,8 @@ def test_the_driver_alone_is_checked_where_there_is_no_library(tmp_path: Path) -
     assert run.by_outcome("pass") == {
         "catalogue", "mig-profiles", "health", "xid-events", "processes",
     }  # fmt: skip
-    assert run.by_outcome("skip") == {"mig-instances", "library"}
+    assert run.by_outcome("skip") == {"mig-instances", "library", "mps-daemon", "mps-client"}
+    assert "nvidia-cuda-mps-control is not on the path" in run.reason("mps-daemon")
     assert "VGPU_HAMI_CORE" in run.reason("library")
     assert run.record["gpus"][0]["pci_id"] == "0x2330"
     assert run.record["driver"]["driver"] == "580.95.05"
@@ -131,6 +132,50 @@ def test_machines_without_cuda_are_checked_as_far_as_they_go(tmp_path: Path) -> 
     assert run.code == 0
     assert run.outcome("processes") == "skip"
     assert "libcuda.so.1" in run.reason("processes")
+
+
+def with_control(folder: Path, text: str | None = None) -> dict[str, str]:
+    """Return an environment with a control program of MPS: our stand-in, or a script of *text*."""
+    program = Path(mps_control.install(folder / "bin"))
+    if text is not None:
+        program.write_text(text)
+    return {
+        "PATH": f"{program.parent}:{os.environ['PATH']}",
+        "LD_LIBRARY_PATH": f"{cuda.library().parent}:{nvml().parent}",
+        "VGPU_FAKE_NVML": str(folder / "machine"),
+        "VGPU_FAKE_CUDA": str(folder / "cuda"),
+    }
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the daemon takes root's rights")
+def test_the_daemon_of_mps_is_checked_where_there_is_one(tmp_path: Path) -> None:
+    """Our stand-in starts and ends; the programs of the other stand-in are no clients of it."""
+    with played_machine(tmp_path, machine(H100, mig=False)) as played:
+        run = check(tmp_path, env=with_control(tmp_path))
+        modes = [gpu.compute_mode for gpu in played.read().gpus]
+
+    assert run.outcome("mps-daemon") == "pass"
+    assert run.outcome("mps-client") == "fail"
+    assert "the server lists no client" in run.reason("mps-client")
+    assert set(modes) == {pynvml.NVML_COMPUTEMODE_DEFAULT}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the daemon takes root's rights")
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("#!/bin/sh\necho no such device\nexit 1\n", "no such device"),
+        ("#!/bin/sh\ntest $# = 0 && echo x || sleep 300\n", "a pid is expected"),
+    ],
+    ids=["ends", "babbles"],
+)
+def test_a_daemon_that_does_not_serve_fails_its_check(tmp_path: Path, text: str, why: str) -> None:
+    """What it said stands in the report."""
+    with played_machine(tmp_path, machine(H100, mig=False)):
+        run = check(tmp_path, env=with_control(tmp_path, text))
+
+    assert run.outcome("mps-daemon") == "fail"
+    assert why in run.reason("mps-daemon")
 
 
 def _grow(played: Machine, gpu: str) -> None:

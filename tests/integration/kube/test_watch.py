@@ -248,6 +248,42 @@ def test_a_stream_that_talks_nonsense_is_left(event: dict[str, object]) -> None:
     assert watched.time.slept == [0.75]
 
 
+@pytest.mark.parametrize("streamed", [StreamedLists.SERVED, StreamedLists.GATE_OFF])
+def test_an_object_that_is_not_kept_counts_as_absent(streamed: StreamedLists) -> None:
+    """From the list on, when it changes into one that is kept, and when it changes back."""
+    source = dataclasses.replace(
+        SOURCE, keeps=lambda node: (node.metadata.labels or {}).get("gpu") != "none"
+    )
+
+    def patch(server: ApiServer, labels: str) -> None:
+        body = f'{{"metadata":{{"labels":{labels}}}}}'.encode()
+        server.objects.patch(parsed(f"{NODES}/c"), "application/merge-patch+json", body)
+
+    async def scenario(watched: Watched) -> None:
+        watched.server.objects.create(
+            parsed(NODES), {"metadata": {"name": "c", "labels": {"gpu": "none"}}}
+        )
+        watched.add("d")
+        await watched.until("a", "b", "d")
+        later = Watched(watched.server)
+        following = asyncio.create_task(later.follow(source))
+        await later.until("a", "b", "d")
+        following.cancel()
+        await asyncio.wait([following])
+        assert [set(picture) for picture in later.pictures] == [{"a", "b", "d"}]
+        patch(watched.server, '{"gpu":"A100"}')
+        await watched.until("a", "b", "c", "d")
+        patch(watched.server, '{"gpu":"none"}')
+        await watched.until("a", "b", "d")
+        watched.remove("c")
+        watched.remove("d")
+        await watched.until("a", "b")
+
+    watched = watching(scenario, streamed=streamed, source=source)
+    assert watched.pulse.undecodable == 0
+    assert all("c" not in p or p["c"].metadata.labels == {"gpu": "A100"} for p in watched.pictures)
+
+
 def test_an_object_that_is_not_understood_stays_as_it_was() -> None:
     """One bad object is counted, keeps its last good form, and does not hold up the others."""
 

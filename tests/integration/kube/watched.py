@@ -74,13 +74,14 @@ def watching(
     *,
     streamed: StreamedLists = StreamedLists.SERVED,
     loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+    source: WatchSource[Node] = SOURCE,
 ) -> Watched:
     async def play() -> Watched:
         async with ApiServer() as server:
             server.streamed_lists = streamed
             watched = Watched(server)
             watched.add("a", "b")
-            following = asyncio.create_task(watched.follow())
+            following = asyncio.create_task(watched.follow(source))
             await watched.until("a", "b")
             await watched.until_true(lambda: bool(server.streams))
             await scenario(watched)

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import gc
-import socket
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -114,22 +113,15 @@ async def replica(server: ApiServer, *tokens: str) -> AsyncIterator[Ports]:
         rest = routes(metrics, lambda: inventory.synced)
         callers = KnownCallers(paths=HookPaths(tokens or ("",)))
         hooks = app._admission_app(means, callers, most=MOST, extender=False)  # noqa: SLF001 -- the same
-        ports = Ports(admission=0, extender=_free(), health=0)
-        steered = Listen(host=HOST, port=ports.extender)
         here = Listen(host=HOST, port=0)
         async with (
             serve_app(rest, here, drain=1) as health,
             serve_app(hooks, here, drain=1, at_once=hooks.at_once) as admission,
-            extender.serve(steered, start, drain=1),
+            extender.serve(here, start, drain=1) as steered,
         ):
+            assert steered is not None
             await until(lambda: inventory.synced and means.pods.by_uid is not None)
-            yield Ports(admission=admission, extender=ports.extender, health=health)
-
-
-def _free() -> int:
-    """Return a port that nobody listens on."""
-    with socket.create_server((HOST, 0)) as found:
-        return int(found.getsockname()[1])
+            yield Ports(admission=admission, extender=steered, health=health)
 
 
 def parts() -> list[object]:

@@ -10,6 +10,7 @@ from typing import Final
 from tests.integration.webhook.replica import HOST
 from tests.integration.webhook.verdicts import Said
 
+LATE: Final = 503  # with the header Retry-After
 AHEAD: Final = 10  # requests on a connection before the first is answered
 
 
@@ -47,12 +48,24 @@ async def connected(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyn
             await writer.wait_closed()
 
 
-async def said(port: int, path: str, bodies: Sequence[bytes], *, rng: random.Random) -> list[Said]:
-    """Send *bodies* down one connection, some ahead of the answers."""
+async def said(
+    port: int, path: str, bodies: Sequence[bytes], *, rng: random.Random, tries: int = 1
+) -> list[Said]:
+    """Send *bodies* down one connection, some ahead of the answers.
+
+    What is answered with "try again" is sent again, as an API server does, *tries* times in all.
+    """
     found: list[Said] = []
     async with connected(port) as (reader, writer):
         for at in range(0, len(bodies), AHEAD):
             batch = bodies[at : at + AHEAD]
             writer.writelines(head(path, len(body), rng) + body for body in batch)
-            found += [Said(body, *await answered(reader)) for body in batch]
+            answers = [Said(body, *await answered(reader)) for body in batch]
+            for told in answers:
+                final, left = told, tries - 1
+                while final.status == LATE and left:
+                    assert final.answer.endswith(b"; try again\n"), final
+                    writer.write(head(path, len(told.body), rng) + told.body)
+                    final, left = Said(told.body, *await answered(reader)), left - 1
+                found.append(final)
     return found

@@ -7,10 +7,13 @@ import pytest
 import yaml
 
 import vgpu
+from agent.driver.simulated_fleet import simulated_node
+from agent.metax.machine import metax_machine
 from agent.serve.node_events import REPORTER
 from agent.serve.options import DriverKind
-from allocator.catalog.keys import CAPACITY_KEY, NOT_READY_TAINT
-from allocator.config.fleet_file import load_fleet
+from allocator.catalog.hami_keys import LOCK_ANNOTATION
+from allocator.catalog.keys import CAPACITY_KEY, NOT_READY_TAINT, SIMULATED_LABEL
+from allocator.metax.names import NODE_ANNOTATIONS, NODE_LABELS
 from allocator.model.problem import Loaded
 from manifests.generator.names import AGENT, AGENTS, Json
 from tests.unit.manifests.test_written import BASE, MANIFESTS, objects
@@ -161,11 +164,36 @@ def test_the_played_agent_needs_no_rights_over_hardware() -> None:
 
 
 def test_the_fleet_that_is_shipped_can_be_played() -> None:
-    """By nodes of any name."""
-    loaded = load_fleet((SIMULATED / "fleet.yaml").read_text())
+    """By nodes of any name; two names are those of MetaX's nodes, one in each mode."""
+    text = (SIMULATED / "fleet.yaml").read_text()
+    machines = [metax_machine(text, node=name) for name in ("metax-shared", "metax-whole", "n")]
 
-    assert isinstance(loaded, Loaded)
-    assert [node.name for node in loaded.value] == ["*"]
+    assert isinstance(simulated_node(text, node="n", boot="b"), Loaded)
+    assert [getattr(machine, "mode", None) for machine in machines] == ["sgpu", "native", None]
+
+
+def test_simulated_agents_may_write_what_metaxs_components_write() -> None:
+    """The base refuses them: on a MetaX node the control plane believes these keys."""
+    component = yaml.safe_load((SIMULATED / "kustomization.yaml").read_text())
+    (folder, *others) = component["components"]
+    assert not others
+    (patch,) = yaml.safe_load((SIMULATED / folder / "kustomization.yaml").read_text())["patches"]
+    (base,) = [
+        each
+        for each in objects("ValidatingAdmissionPolicy")
+        if each["metadata"]["name"] == patch["target"]["name"]
+    ]
+
+    changed = jsonpatch.apply_patch(base, yaml.safe_load(patch["patch"]))
+
+    before, after = (each["spec"].pop("validations") for each in (base, changed))
+    assert base == changed
+    (index,) = [n for n, rule in enumerate(before) if rule != after[n]]
+    keys = {*NODE_ANNOTATIONS, *NODE_LABELS, LOCK_ANNOTATION, SIMULATED_LABEL}
+    told = [
+        {key for key in keys if key in rule["expression"]} for rule in (before[index], after[index])
+    ]
+    assert told == [set(), keys]
 
 
 def test_all_that_is_played_says_so() -> None:

@@ -197,6 +197,24 @@ EXPORT nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int 
   return NVML_SUCCESS;
 }
 
+EXPORT nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, unsigned int *mode) {
+  READ(machine);
+  struct target at;
+  TRY(resolve_device(machine, device, &at));
+  REQUIRE(mode, NVML_ERROR_INVALID_ARGUMENT);
+  *mode = at.gpu->compute_mode;
+  return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceSetComputeMode(nvmlDevice_t device, unsigned int mode) {
+  WRITE(machine);
+  struct target at;
+  TRY(resolve_device(machine, device, &at));
+  REQUIRE(mode < NVML_COMPUTEMODE_COUNT, NVML_ERROR_INVALID_ARGUMENT);
+  at.gpu->compute_mode = mode;
+  return COMMIT();
+}
+
 EXPORT nvmlReturn_t nvmlDeviceGetNumaNodeId(nvmlDevice_t device, unsigned int *node) {
   READ(machine);
   struct target at;

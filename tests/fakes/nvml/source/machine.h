@@ -60,6 +60,7 @@ struct gpu {
   uint32_t lost;
   uint32_t memory_hidden;  // as inside a container restricted to MIG
   uint32_t recovery;       // NVML_GPU_RECOVERY_ACTION_*
+  uint32_t compute_mode;   // NVML_COMPUTEMODE_*
   uint32_t slots, profile_count;
   struct profile profiles[PROFILES];
   struct instance instances[INSTANCES];

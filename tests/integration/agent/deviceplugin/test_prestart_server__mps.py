@@ -1,86 +1,135 @@
-"""Starts in mode mps, and modes that our agent does not serve: what is refused, and why."""
+"""Starts in mode mps, and in modes that no agent of ours serves: what is given, what is refused."""
+
+import asyncio
 
 import msgspec
 import pytest
 
 from agent.deviceplugin import grpc_client
+from agent.mps.daemon import folders_of
 from allocator.model.allocation import Grant
 from allocator.model.request import Mode
-from tests.builders.model import soft_grant
+from tests.builders.model import mig_grant, soft_grant
 from tests.integration.agent.starting import Site, edits, on
 
-UUIDS = tuple(f"GPU-00000000-0000-0000-0000-00000000000{n}" for n in (6, 7))
+GPU = "GPU-00000000-0000-0000-0000-000000000007"
 
 
-def grant(gpu: str = UUIDS[1], *, mode: Mode = Mode.MPS) -> Grant:
+def grant(mode: Mode, *, gpu: str = GPU) -> Grant:
+    """Return a grant of 6000 MiB in *mode*."""
     return msgspec.structs.replace(soft_grant(6000, 30, gpu=gpu), mode=mode)
 
 
-async def refusal(site: Site, *grants: Grant) -> str:
-    """Return why the start of a container that was promised *grants* is refused."""
-    site.ledger.promise("uid-1", "train-0", *grants)
-    held = await site.kubelet.admit("uid-1", "train-0", count=len(grants))
-    with pytest.raises(grpc_client.CallError) as refused:
-        await site.kubelet.run(held, tries=1)
-    assert site.ledger.held == []  # so that its entry may still be replaced
-    return str(refused.value)
+MPS = grant(Mode.MPS)
 
 
-def test_a_client_gets_the_daemon_of_its_gpu() -> None:
-    """Its pipe, its limits, and no library."""
+def test_a_client_gets_the_folders_of_its_daemon() -> None:
+    """Its pipe and its shared memory, each at its own place; both are written by either side."""
 
     async def act(site: Site) -> None:
-        site.ledger.promise("uid-1", "train-0", grant())
+        site.ledger.promise("uid-1", "train-0", MPS)
 
         held = await site.kubelet.admit("uid-1", "train-0")
         assert await site.kubelet.run(held) == 0
 
+        folders = folders_of("/usr/local/vgpu", GPU)
         (slot,) = held.slots
-        found = edits(site, slot)
-        assert "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=6000M" in found["env"]
-        assert f"/usr/local/vgpu/mps/{UUIDS[1]}/pipe" in str(found["mounts"])
-        assert "/regions/" not in str(found["mounts"])
-        assert "LD_PRELOAD" not in str(found["env"])
+        mounts = [
+            (mount["hostPath"], mount["containerPath"], "ro" in mount["options"])
+            for mount in edits(site, slot)["mounts"]
+            if isinstance(mount, dict)
+        ]
+        assert mounts == [
+            (folders.pipe, "/tmp/nvidia-mps", False),
+            (folders.shared_memory, "/dev/shm", False),
+        ]
+        assert f"NVIDIA_VISIBLE_DEVICES={GPU}" in edits(site, slot)["env"]
         assert site.ledger.held == ["uid-1"]
+        assert not site.ledger.made
 
     on(act)
 
 
-def test_a_client_of_two_gpus_is_refused() -> None:
-    """A process speaks to one daemon, and each daemon has one GPU."""
+@pytest.mark.parametrize("mode", [Mode.MPS, Mode.MEMORY_ONLY])
+@pytest.mark.parametrize("mounting", [True, False])
+def test_a_client_with_our_mounts_finds_no_region(mode: Mode, *, mounting: bool) -> None:
+    """No library of ours runs there, so that nobody would bound that file."""
 
     async def act(site: Site) -> None:
-        assert "reaches the daemon of one GPU only" in await refusal(site, *map(grant, UUIDS))
+        site.ledger.mounting = mounting
+        site.ledger.promise("uid-1", "train-0", grant(mode))
+
+        await site.kubelet.run(await site.kubelet.admit("uid-1", "train-0"))
+
+        assert site.ledger.withheld == ([("uid-1", "main")] if mounting else [])
 
     on(act)
 
 
-def test_without_cdi_a_client_is_refused() -> None:
-    """Allocate would have had to name the pipe before anybody knew the GPU."""
+@pytest.mark.parametrize(
+    ("grants", "cdi", "why"),
+    [
+        pytest.param((MPS,), False, "mode mps needs a container runtime that reads CDI", id="cdi"),
+        pytest.param(
+            (MPS, grant(Mode.MPS, gpu="GPU-00000000-0000-0000-0000-000000000008")),
+            True,
+            "a container in mode mps reaches the daemon of one GPU only",
+            id="two-gpus",
+        ),
+        pytest.param(
+            (grant(Mode.SGPU),),
+            True,
+            "its entry is in mode sgpu, which this agent does not serve",
+            id="sgpu",
+        ),
+        pytest.param(
+            (grant(Mode.NATIVE),),
+            True,
+            "its entry is in mode native, which this agent does not serve",
+            id="native",
+        ),
+        pytest.param(
+            (msgspec.structs.replace(mig_grant("1g.5gb", 3), placed=None),),
+            True,
+            "the entry names no placement for MIG on GPU-0",
+            id="mig-without-a-placement",
+        ),
+    ],
+)
+def test_what_cannot_be_served_is_refused_and_not_held(
+    grants: tuple[Grant, ...], why: str, *, cdi: bool
+) -> None:
+    """The reason is told each time, and nothing is published for the slot."""
 
     async def act(site: Site) -> None:
-        assert "needs a container runtime that reads CDI" in await refusal(site, grant())
+        site.ledger.promise("uid-1", "train-0", *grants)
+        held = await site.kubelet.admit("uid-1", "train-0", count=len(grants))
 
-    on(act, cdi=False)
+        with pytest.raises(grpc_client.CallError, match=why):
+            await site.kubelet.prestart(held.slots)
+
+        assert site.ledger.held == []
+        assert not list((site.root / "cdi").glob("*"))
+        (event,) = site.ledger.told
+        assert event.reason == "VgpuAllocateFailed"
+        assert why in event.note
+
+    on(act, cdi=cdi)
 
 
-@pytest.mark.parametrize("mode", [Mode.SGPU, Mode.NATIVE])
-def test_an_entry_in_a_mode_of_another_plugin_is_refused(mode: Mode) -> None:
-    """Nothing of ours would hold its container to its share."""
+def test_a_daemon_that_does_not_answer_is_named() -> None:
+    """A user sees for what the pod waits."""
 
     async def act(site: Site) -> None:
-        why = await refusal(site, grant(mode=mode))
-        assert f"its entry is in mode {mode}, which this agent does not serve" in why
+        site.ledger.stuck = asyncio.Event()
+        site.prestart.deadline = 0.05
+        site.ledger.promise("uid-1", "train-0", MPS)
+        held = await site.kubelet.admit("uid-1", "train-0")
 
-    on(act)
+        with pytest.raises(grpc_client.CallError) as refused:
+            await site.kubelet.prestart(held.slots)
 
-
-def test_an_entry_of_mig_without_a_placement_is_refused() -> None:
-    """There is no instance that could be meant."""
-
-    async def act(site: Site) -> None:
-        why = await refusal(site, grant(mode=Mode.MIG))
-        assert f"the entry names no placement for MIG on {UUIDS[1]}" in why
-        assert site.ledger.asked == 0
+        assert f"waiting for the MPS daemon of {GPU} took longer than 0.05 s" in str(refused.value)
+        assert site.ledger.held == []
 
     on(act)

@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+import uvloop
 
 from agent.driver.driver import ComputeMode
 from agent.driver.driver_thread import DriverThread
@@ -62,6 +63,37 @@ def node() -> Iterator[Node]:
 
 def run(story: Callable[[], Coroutine[object, object, None]]) -> None:
     asyncio.run(asyncio.wait_for(story(), 60))
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_program_that_reads_nothing_answers_all_the_same(
+    node: Node, loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    """One that ends at once, or closes its standard input, must not end the agent."""
+
+    async def story() -> None:
+        for _ in range(20):
+            assert await node.client.ask(GPU, SERVER_LIST) == "7\n"
+
+    Path(node.program).write_text("#!/bin/sh\nexec <&-\necho 7\n")
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(asyncio.wait_for(story(), 60))
+
+
+def test_a_client_too_many_is_read_from_the_log(node: Node) -> None:
+    """Of a log that is longer than what is read of it, and of none."""
+
+    async def story() -> None:
+        await node.start()
+        assert await node.client.last_refusal(GPU) == ""
+        (Path(node.folders.log) / "server.log").write_text("Server has started\n" * 10_000)
+        assert await node.client.last_refusal(GPU) == ""
+        for pid in range(1000, 1000 + 60):
+            await node.client.ask(GPU, f"test_connect {pid} 1 1")
+        await node.client.ask(GPU, "test_connect 5 1 1")
+        assert "CUDA_ERROR_MPS_MAX_CLIENTS_REACHED" in await node.client.last_refusal(GPU)
+
+    run(story)
 
 
 def test_limits_reach_clients_of_the_real_process(node: Node) -> None:

@@ -10,6 +10,7 @@ from allocator.model.request import Mode
 from allocator.model.units import CorePercent, MiB
 from tests.builders.gpunodes import entry
 from tests.builders.model import soft_grant
+from tests.fakes.api_objects import parsed
 from tests.integration.agent.serve.test_agent import DEVICES, GPU_NODES, Scene, run_agent
 from tests.integration.waiting import until
 
@@ -129,6 +130,25 @@ def test_an_agent_that_leaves_puts_the_compute_mode_back() -> None:
         withdrawal = scene.agent.withdrawal()
         await withdrawal.step()
         await withdrawal.step()
+        assert compute(scene, gpu) is ComputeMode.DEFAULT
+
+    run_agent(act, IN_MPS)
+
+
+def test_without_a_gpunode_no_gpu_is_taken_from_running_pods() -> None:
+    """Nobody knows their entries; once they have ended, nothing keeps the uninstall waiting."""
+
+    async def act(scene: Scene) -> None:
+        await scene.wait_until_serving()
+        await until(lambda: gpu_status(scene, SHARED).get("mode") == Mode.MPS)
+        gpu, mps = scene.uuid(SHARED), scene.parts.mps
+        await until(lambda: compute(scene, gpu) is ComputeMode.EXCLUSIVE_PROCESS)
+        scene.server.objects.delete(parsed(f"{GPU_NODES}/n"))
+        await until(lambda: scene.parts.node_informer.gpu_node is None)
+
+        assert not await mps.withdraw(in_use=True)
+        assert compute(scene, gpu) is ComputeMode.EXCLUSIVE_PROCESS
+        assert await mps.withdraw(in_use=False)
         assert compute(scene, gpu) is ComputeMode.DEFAULT
 
     run_agent(act, IN_MPS)

@@ -1,6 +1,10 @@
 """Nodes of HAMi's plugin, and our nodes under HAMi's scheduler, as the cluster shows them."""
 
+from collections.abc import Callable
+
 import orjson
+import pytest
+from structlog.testing import capture_logs
 
 from allocator.catalog.hami_keys import ALLOCATED_KEY, LOCK_ANNOTATION, NODE_KEY
 from allocator.catalog.keys import AGENT_LABEL
@@ -13,7 +17,14 @@ from allocator.request.pod_summary import PodSummary, summary_of
 from tests.fakes.api_objects import parsed
 from tests.fakes.api_rules import Json
 from tests.fakes.api_server import ApiServer
-from tests.integration.allocator.cluster.test_inventory import GPU_NODE, SYSTEM, config, play, until
+from tests.integration.allocator.cluster.test_inventory import (
+    GPU_NODE,
+    KUBE_SYSTEM,
+    SYSTEM,
+    config,
+    play,
+    until,
+)
 
 REGISTER = '[{"id":"GPU-h","count":10,"devmem":15360,"type":"NVIDIA-Tesla T4","health":true}]'
 HAMI = "nodeAgent: hami\nvocabularies: [hami]"
@@ -164,3 +175,30 @@ def test_a_scheduler_of_hamis_is_told_of() -> None:
         assert name == "a"
 
     play(scene)
+
+
+def _new_vocabularies(inventory: Inventory) -> Callable[[], bool]:
+    before = inventory.vocabularies
+    return lambda: inventory.vocabularies is not before
+
+
+@pytest.mark.parametrize("settings_first", [True, False])
+def test_a_shared_name_leaves_hamis_vocabulary_out(*, settings_first: bool) -> None:
+    """Whichever ConfigMap comes first, so that replicas agree; a log line tells of it."""
+
+    async def scene(server: ApiServer, inventory: Inventory) -> None:
+        ours = (SYSTEM, settings("vocabularies: [volcano, hami]"))
+        text = "resourceMemoryName: nvidia.com/gpumem"
+        plugins = (KUBE_SYSTEM, config("volcano-vgpu-device-config", "device-config.yaml", text))
+        for place, written in (ours, plugins) if settings_first else (plugins, ours):
+            changed = _new_vocabularies(inventory)
+            server.objects.create(parsed(place), written)
+            await until(changed)
+
+        (volcano,) = inventory.vocabularies
+        assert volcano.memory == "nvidia.com/gpumem"
+
+    with capture_logs() as logs:
+        play(scene)
+    (told,) = [line for line in logs if line["event"] == "vocabulary not served"]
+    assert 'hami.resourceMemoryName: "nvidia.com/gpumem" is resourceMemoryName' in told["why"]

@@ -309,7 +309,7 @@ def test_figures_are_drawn_in_the_place_of_those_before(*, terminal: bool) -> No
     ("arguments", "text"),
     [
         (("decisions", "--since=yesterday"), '"yesterday" is neither an age nor a time; accepted:'),
-        (("decisions", "--mode=mps"), "'mps' is not one of 'mig', 'hami-core'"),
+        (("decisions", "--mode=smi"), "'smi' is not one of 'mig', 'hami-core', 'mps'"),
         (("decisions", "--limit=0"), "0 is not in the range"),
         (("decisions", "-w", "-o", "json"), "--watch cannot go with -o json; accepted: a table"),
         (("decisions", "d1", "-o", "csv"), '-o csv cannot go with "d1"; accepted: text, -o json'),

@@ -110,7 +110,7 @@ def test_only_what_makes_pods_is_explained(about: str, text: str, tmp_path: Path
         (("--memory=99999999Gi",), '"99999999Gi" is not an amount of memory'),
         (("--cores=101",), "Invalid value for '--cores': 101 is not in the range 0<=x<=100."),
         (("--count=0",), "Invalid value for '--count': 0 is not in the range 1<=x<=16."),
-        (("--mode=mps",), "Invalid value for '--mode': 'mps' is not one of 'any', 'mig', "),
+        (("--mode=smi",), "Invalid value for '--mode': 'smi' is not one of 'any', 'mig', "),
         (("--model=",), "Invalid value for '--model': \"\" is not a model; accepted: "),
     ],
     ids=lambda value: " ".join(value) or "nothing" if isinstance(value, tuple) else "",

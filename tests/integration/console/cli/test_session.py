@@ -29,6 +29,8 @@ from tests.integration.console.sessions import (
 )
 from tests.unit.console.sites import machine
 
+KUBE_SYSTEM = "/api/v1/namespaces/kube-system/configmaps"
+
 
 def test_the_persons_own_token_is_used(tmp_path: Path) -> None:
     """It is the kubeconfig's, and every call only reads."""
@@ -130,6 +132,25 @@ def test_settings_that_cannot_be_used_are_a_warning(tmp_path: Path) -> None:
         assert code == 0
         assert errors.startswith("Warning: settings.yaml: ")
         assert errors.endswith("the defaults are assumed\n")
+
+    run_with_server(scenario, "n0")
+
+
+def test_a_vocabulary_that_is_not_served_is_a_warning(tmp_path: Path) -> None:
+    """The answer goes without its names, and says which two settings share one."""
+
+    async def scenario(server: ApiServer) -> None:
+        ours = {"settings.yaml": "vocabularies: [volcano, hami]"}
+        put(server, SETTINGS, {"metadata": {"name": "vgpu-admission-settings"}, "data": ours})
+        plugins = {"device-config.yaml": "resourceCoreName: nvidia.com/gpucores"}
+        named = {"name": "volcano-vgpu-device-config"}
+        put(server, KUBE_SYSTEM, {"metadata": named, "data": plugins})
+
+        code, _, errors = await gpus(session(kubeconfig(tmp_path, server.url)))
+
+        assert code == 0
+        assert 'hami.resourceCoreName: "nvidia.com/gpucores" is resourceCoreName in' in errors
+        assert errors.count("Warning") == 1
 
     run_with_server(scenario, "n0")
 

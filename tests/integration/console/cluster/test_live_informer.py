@@ -54,6 +54,15 @@ def machine(name: str, **spec: object) -> Json:
     return {"metadata": {"name": name}, "spec": spec, "status": {"nodeInfo": {"bootID": "boot-1"}}}
 
 
+# What a device plugin and variables read, and no page.
+UNREAD = {
+    "volcano.sh/vgpu-ids-new": "GPU-1,NVIDIA,3000,0:",
+    "volcano.sh/bind-phase": "success",
+    "vgpu-admission.io/c0.visible": "GPU-1",
+    "vgpu-admission.io/i12.memory-0": "3000m",
+}
+
+
 def asking(name: str, *, limits: dict[str, str], namespace: str = "team") -> Json:
     """Return a pod with the limits and the annotations of a real one."""
     noise = {"kubectl.kubernetes.io/last-applied-configuration": "x" * 1000}
@@ -62,7 +71,7 @@ def asking(name: str, *, limits: dict[str, str], namespace: str = "team") -> Jso
             "name": name,
             "namespace": namespace,
             "uid": f"uid-{name}",
-            "annotations": {**noise, "vgpu-admission.io/mode": "hami-core"},
+            "annotations": {**noise, **UNREAD, "vgpu-admission.io/mode": "hami-core"},
         },
         "spec": {"containers": [{"name": "main", "resources": {"limits": limits}}]},
     }

@@ -27,7 +27,7 @@ PATHS = {
     "node-shared": "/nodes/gpu-b",
     "fit": "/fit",
     "fit-answer": "/fit?memory=15000&cores=10&count=1&ns=team-a",
-    "fit-problem": "/fit?memory=8Gb&cores=140&count=0&mode=mps",
+    "fit-problem": "/fit?memory=8Gb&cores=140&count=0&mode=smi",
     "namespaces": "/namespaces",
     "waiting": "/waiting",
     "records": "/records",

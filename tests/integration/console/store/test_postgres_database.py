@@ -1,7 +1,9 @@
 """PostgreSQL: two consoles, lost connections, errors that name the database and no password."""
 
+import contextlib
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 
 import psycopg
@@ -9,7 +11,9 @@ import pytest
 
 from allocator.audit.record import AnyRecord
 from console.records.query import EVERYTHING, DecisionFilter, PageRequest, RecordFilter
+from console.store import postgres_database
 from console.store.opening import open_store
+from console.store.sql.schema import VERSION, VERSIONS
 from console.store.sql.sql_store import SqlStore
 from console.store.store import StoreError
 from tests.builders.records import bound, mutated, refused, started, stored, validated
@@ -92,3 +96,47 @@ def test_a_newer_release_is_named(address: str, opened: Callable[[], SqlStore]) 
         newer.execute("INSERT INTO vgpu_version VALUES (99)")
     with pytest.raises(StoreError, match=r"written by a newer release \(version 99 "):
         opened()
+
+
+def test_a_large_store_of_the_first_release_is_taken_over(
+    address: str, opened: Callable[[], SqlStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With all records, however long a statement takes."""
+    store = opened()
+    store.append(stored(*(refused(n, digest=f"d-{n}") for n in range(50))))
+    before = list(store.export(EVERYTHING, RecordFilter()))
+    store.close()
+    _make_first_release(address, more=150_000)
+
+    monkeypatch.setattr(postgres_database, "_STATEMENT_MS", 250)
+    with contextlib.closing(open_store(address)):
+        pass
+    monkeypatch.undo()
+    with psycopg.connect(address, autocommit=True) as now:
+        assert now.execute("SELECT max(version) FROM vgpu_version").fetchone() == (VERSION,)
+        assert now.execute("DELETE FROM record WHERE seq > 1000000").rowcount == 150_000
+    store = opened()
+    assert list(store.export(EVERYTHING, RecordFilter())) == before
+    assert store.append(before) == 0
+    assert store.append([replace(one, sender="another") for one in before]) == len(before)
+
+
+def _make_first_release(address: str, *, more: int) -> None:
+    """Make the tables those of the first release, with *more* records than there are."""
+    [table] = [text for text in VERSIONS[0] if text.startswith("CREATE TABLE record ")]
+    indexes = [text for text in VERSIONS[0] if text.startswith("CREATE INDEX record_")]
+    columns = "at, kind, ns, node, decision, sender, body"
+    numbered = "1000000 + n, decode('ff' || lpad(to_hex(n), 30, '0'), 'hex')"
+    many = f"(SELECT * FROM later LIMIT 1) AS one, generate_series(1, {more}) AS n"  # noqa: S608 -- ours
+    with psycopg.connect(address, autocommit=True) as first:
+        for statement in (
+            "ALTER TABLE record RENAME TO later",
+            *("DROP INDEX " + text.split()[2] for text in indexes),
+            postgres_database._translated(table),  # noqa: SLF001 -- as that release did
+            f"INSERT INTO record SELECT seq, id, {columns} FROM later",  # noqa: S608 -- ours
+            f"INSERT INTO record SELECT {numbered}, {columns} FROM {many}",  # noqa: S608 -- ours
+            *map(postgres_database._translated, indexes),  # noqa: SLF001 -- likewise
+            "DROP TABLE later",
+            "DELETE FROM vgpu_version WHERE version > 1",
+        ):
+            first.execute(statement.encode())

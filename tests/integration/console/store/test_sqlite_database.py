@@ -233,3 +233,28 @@ def test_removed_rows_shorten_the_file(file: Path) -> None:
     assert store.figures().size < before / 4
     store.close()
     assert file.stat().st_size < before / 2
+
+
+def test_what_is_sorted_does_not_fill_the_memory(file: Path) -> None:
+    """It goes to a file in the folder of the store, the only one that must be writable."""
+    program = (
+        "import os, sys; from pathlib import Path\n"
+        "from console.store.sqlite_database import SqliteDatabase\n"
+        "file = Path(sys.argv[1])\n"
+        "database = SqliteDatabase(file)\n"
+        "assert str(file) == ':memory:' or os.environ['SQLITE_TMPDIR'] == str(file.parent)\n"
+        "numbers = 'SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 400000'\n"
+        "asked = 'SELECT max(i), hex(i) || hex(-i) FROM n GROUP BY 2 ORDER BY 1 LIMIT 1'\n"
+        "with database.reading() as transaction:\n"
+        "    transaction.rows(f'WITH RECURSIVE n(i) AS ({numbers}) {asked}')\n"
+        "[line] = [one for one in open('/proc/self/status') if one.startswith('VmHWM')]\n"
+        "print(line.split()[1])\n"
+    )
+    environment = {key: value for key, value in os.environ.items() if key != "SQLITE_TMPDIR"}
+
+    def most_kib(store: str) -> int:
+        command = [sys.executable, "-c", program, store]
+        done = subprocess.run(command, check=True, capture_output=True, env=environment, timeout=60)
+        return int(done.stdout)
+
+    assert most_kib(str(file)) + 8 * 1024 < most_kib(":memory:")

@@ -15,7 +15,15 @@ from tests.builders.pods import Json
 from tests.fakes.api_objects import Place, parsed
 from tests.fakes.api_server import ApiServer
 from tests.integration.webhook.endpoints import ENDPOINTS, Endpoint, good_question
-from tests.integration.webhook.hostile import ASKED, WAITING, Site, payloads, peopled, readable
+from tests.integration.webhook.hostile import (
+    ASKED,
+    WAITING,
+    Site,
+    binding_review,
+    payloads,
+    peopled,
+    readable,
+)
 from tests.integration.webhook.replica import FULL, Ports, cluster, kept, parts, replica
 from tests.integration.webhook.talking import said
 from tests.integration.webhook.verdicts import Said, patched
@@ -58,7 +66,8 @@ async def bombarded(
     endpoint = ENDPOINTS[path]
     port: int = getattr(ports, endpoint.port)
     shares = [[fine, *bodies[at::CONNECTIONS], fine] for at in range(CONNECTIONS)]
-    found = await asyncio.gather(*(said(port, path, share, rng=rng) for share in shares))
+    talks = (said(port, path, share, rng=rng, tries=endpoint.tries) for share in shares)
+    found = await asyncio.gather(*talks)
     for share in found:
         for told in (share[0], share[-1]):
             assert told.status == 200, told
@@ -84,6 +93,8 @@ def test_ten_thousand_bad_payloads(path: str) -> None:
                 for told in found:
                     judged(endpoint, told)
                 left = await settled(ports, site, others)
+                if path == "/mutate/bindings":
+                    found += await bound_once_more(ports, site, rng)
                 await bombarded(ports, path, [], fine=fine, rng=rng)
             written = [request for request in server.requests if request.method != "GET"]
             assert all(map(endpoint.writes, written)), written
@@ -94,6 +105,16 @@ def test_ten_thousand_bad_payloads(path: str) -> None:
             assert {place: n for place, n in left.items() if n > MOST.get(place, FEW)} == {}
 
     asyncio.run(scenario())
+
+
+async def bound_once_more(ports: Ports, site: Site, rng: random.Random) -> list[Said]:
+    """Bind each waiting pod while nothing else happens, and return the answers.
+
+    On a busy machine a commit may land after its review was answered with "try again", and
+    leave a pod with an entry too many. Its next bind takes that away.
+    """
+    bodies = [orjson.dumps(binding_review(site, rng, 0, pod=name)) for name in WAITING]
+    return await said(ports.admission, "/mutate/bindings", bodies, rng=rng, tries=10)
 
 
 def judged(endpoint: Endpoint, told: Said) -> None:

@@ -8,6 +8,7 @@ from agent.mps.commands import (
     ServerState,
     default_memory,
     pids_of,
+    refusal_in,
     server_memory,
     server_threads,
     state_of,
@@ -65,3 +66,45 @@ def test_an_unknown_state_is_refused(answer: str) -> None:
     assert state_of("ACTIVE\n") is ServerState.ACTIVE
     with pytest.raises(MpsAnswerError, match="state of a server"):
         state_of(answer)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[2026-01-01 00:00:00.000 Server 82] CUDA_ERROR_MPS_MAX_CLIENTS_REACHED",
+        "CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED for client {PID: 4267, Context ID: 1}",
+        "Maximum number of clients reached",
+        "Max connections reached, rejecting client 12",
+        "Client limit of 48 exceeded",
+    ],
+)
+def test_a_client_too_many_is_found_in_a_log(line: str) -> None:
+    """Whatever stands around it; the last such line counts."""
+    assert refusal_in(f"first\n{line}\nServer has started\n") == line
+    assert refusal_in(f"{line}\n{line} again\n") == f"{line} again"
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        "",
+        "\n\n",
+        "Received new client request for {PID: 4267, Context ID: 0}",
+        "Client {PID: 4267, Context ID: 0} connected",
+        "Device pinned memory limit for device 0 set to 0x77f00000 bytes",
+        "Active Threads Percentage set to 12.0",
+        "Receive command failed, assuming client exit",
+        "User did not send valid credentials",
+        "NEW CLIENT 0 from user 1000: Server is not ready, push client to pending list",
+        "\ufffd" * 1000,
+        "maximumclients",
+    ],
+)
+def test_other_lines_of_a_log_are_no_refusal(log: str) -> None:
+    """These are lines that servers are known to write."""
+    assert refusal_in(log) == ""
+
+
+def test_a_long_line_of_a_log_is_cut() -> None:
+    """Its length is nobody's business but the log's."""
+    assert len(refusal_in("client limit " + "x" * 100_000)) <= 256

@@ -11,7 +11,8 @@ import pytest
 from agent.driver.driver import ComputeMode, Fault
 from agent.mps import simulated_daemon
 from agent.mps.commands import quit_daemon
-from agent.mps.gpu_controller import QUIT_SECONDS
+from agent.mps.gpu_controller import QUIT_SECONDS, REFUSAL_PAUSE
+from agent.mps.mps_controller import LEAST_CLIENTS
 from agent.mps.plan import FAULT_GRACE, FAULT_LIMIT, LINGER_LIMIT
 from agent.mps.simulated_files import SimulatedDaemons
 from agent.mps.trouble import MpsTroubleKind
@@ -92,6 +93,65 @@ def test_the_end_of_a_daemon_is_told_and_repaired(desk: MpsDesk) -> None:
         await desk.settle(grant())
         await desk.mps.ready_daemon(grant())
         assert desk.kinds() == [MpsTroubleKind.DAEMON_ENDED]
+
+    asyncio.run(story())
+
+
+def test_a_client_too_many_says_how_many_the_driver_allows(desk: MpsDesk) -> None:
+    """The number is that of those connected; it is told once in a while, not at each attempt."""
+
+    async def story() -> None:
+        await desk.settle(grant())
+        desk.daemons.change(GPU, lambda daemon: replace(daemon, most_clients=20))
+        for pid in range(20):
+            assert desk.connect(100 + pid) == ""
+        await desk.settle(grant())
+        assert not desk.mps.client_limits()
+        for _ in range(3):
+            assert desk.connect(500) == simulated_daemon.NO_ROOM
+            await desk.settle(grant())
+        assert desk.mps.client_limits() == {GPU: 20}
+        assert desk.kinds() == [MpsTroubleKind.NO_ROOM]
+        assert "while 20 were connected" in desk.told[0].note
+        await desk.mps.ready_daemon(grant())  # whoever has an entry may start
+        desk.clock.now += REFUSAL_PAUSE
+        assert desk.connect(500) == simulated_daemon.NO_ROOM
+        await desk.settle(grant())
+        assert desk.kinds() == [MpsTroubleKind.NO_ROOM] * 2
+
+    asyncio.run(story())
+
+
+def test_what_was_seen_is_allowed_and_few_clients_are_no_limit(desk: MpsDesk) -> None:
+    """A program with many contexts closes the GPU for nobody else for good."""
+
+    async def story() -> None:
+        await desk.settle(grant())
+        desk.daemons.change(GPU, lambda daemon: replace(daemon, most_clients=1))
+        desk.connect(100)
+        assert desk.connect(101) == simulated_daemon.NO_ROOM
+        await desk.settle(grant())
+        assert desk.mps.client_limits() == {GPU: LEAST_CLIENTS}
+        desk.daemons.change(GPU, lambda daemon: replace(daemon, most_clients=60))
+        for pid in range(30):
+            desk.connect(200 + pid)
+        await desk.settle(grant())
+        assert desk.mps.client_limits() == {GPU: 31}
+
+    asyncio.run(story())
+
+
+def test_a_refusal_of_an_earlier_agent_is_no_news(desk: MpsDesk) -> None:
+    """Its driver may be another one; the next client too many says it again."""
+
+    async def story() -> None:
+        await desk.settle(grant())
+        desk.daemons.change(GPU, lambda daemon: replace(daemon, most_clients=0))
+        desk.connect(100)
+        desk.restart()
+        await desk.settle(grant())
+        assert not desk.mps.client_limits()
+        assert not desk.told
 
     asyncio.run(story())
 
@@ -238,6 +298,32 @@ def test_a_damaged_journal_puts_back_the_default(desk: MpsDesk) -> None:
         assert desk.compute() is ComputeMode.DEFAULT
 
     asyncio.run(story())
+
+
+def test_a_damaged_journal_is_not_idle_before_anything_was_looked_at(desk: MpsDesk) -> None:
+    """An uninstall that comes before the GPUNode was read removes no trace of a mode of ours."""
+
+    async def story() -> None:
+        await desk.settle(grant())
+        (desk.folder / "mps.json").write_text("{")
+        desk.restart()
+        assert not desk.mps.is_idle
+        await desk.mps.settle()  # of nothing, as nobody said yet what is wanted
+        assert not desk.mps.is_idle
+        desk.mps.set_desired((), {})
+        assert not desk.mps.is_idle
+        await desk.mps.settle()
+        assert desk.compute() is ComputeMode.DEFAULT
+        assert desk.mps.is_idle
+
+    asyncio.run(story())
+
+
+def test_a_node_that_never_had_the_mode_is_idle(desk: MpsDesk) -> None:
+    """Its uninstall waits for nothing, whether or not a GPUNode was read."""
+    assert desk.mps.is_idle
+    desk.mps.set_desired((), {})
+    assert desk.mps.is_idle
 
 
 def test_a_damaged_journal_changes_no_mode_that_somebody_else_has_set(desk: MpsDesk) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from agent.driver.driver import Device, MigMode
-from agent.node.status import Hardware, served_gpus
+from agent.node.status import Hardware, served_gpus, wants_mps
 from allocator.config.device_config import DeviceConfig, NodeConfig
 from allocator.ledger.ledger import Ledger
 from allocator.model.allocation import Grant
@@ -20,6 +20,7 @@ from tests.builders.model import A100_40, mig_grant
 TO_BE_MPS = NodeConfig(name="n", mode=Mode.MPS)
 ON, OFF = MigMode(current=True, pending=True), MigMode(current=False, pending=False)
 TO_BE_SOFT = NodeConfig(name="n", mode=Mode.HAMI_CORE)
+TO_BE_CUT = NodeConfig(name="n", mode=Mode.MIG)
 
 
 def device(mig: MigMode | None = None, *, mps: bool = True) -> Device:
@@ -65,6 +66,54 @@ def test_a_gpu_is_in_the_mode_only_where_its_node_says_so(
     assert bool(reason) is not healthy
 
 
+ITS_UUID, ITS_INDEX = frozenset({"GPU-0"}), frozenset({0})
+
+
+@pytest.mark.parametrize(
+    ("found", "node", "mode", "healthy"),
+    [
+        pytest.param(
+            device(), replace(TO_BE_SOFT, mps_uuids=ITS_UUID), Mode.MPS, True, id="by-uuid"
+        ),
+        pytest.param(
+            device(), replace(TO_BE_SOFT, mps_indexes=ITS_INDEX), Mode.MPS, True, id="by-index"
+        ),
+        pytest.param(
+            device(), replace(TO_BE_SOFT, mps_indexes=frozenset({1})), Mode.HAMI_CORE, True, id="no"
+        ),
+        pytest.param(
+            device(OFF), replace(TO_BE_CUT, mps_uuids=ITS_UUID), Mode.MPS, True, id="beside-mig"
+        ),
+        pytest.param(
+            device(ON), replace(TO_BE_CUT, mps_uuids=ITS_UUID), Mode.MIG, False, id="is-cut"
+        ),
+        pytest.param(
+            device(mps=False),
+            replace(TO_BE_SOFT, mps_indexes=ITS_INDEX),
+            Mode.HAMI_CORE,
+            False,
+            id="older-than-volta",
+        ),
+    ],
+)
+def test_one_gpu_of_a_node_may_be_in_the_mode(
+    found: Device, node: NodeConfig, mode: Mode, *, healthy: bool
+) -> None:
+    """The others keep the mode of the node; where this one cannot be, the reason names the key."""
+    served_mode, is_healthy, reason = served(found, node)
+
+    assert (served_mode, is_healthy) == (mode, healthy)
+    assert reason.startswith("mpsdevices names it for mode mps") is not healthy
+    assert wants_mps(found, node) is (mode is Mode.MPS)
+
+
+def test_a_gpu_that_the_node_filters_out_is_not_in_the_mode() -> None:
+    """Whoever else serves it must not meet a daemon of ours."""
+    node = replace(TO_BE_SOFT, mps_indexes=ITS_INDEX, excluded_uuids=ITS_UUID)
+
+    assert not wants_mps(device(), node)
+
+
 @pytest.mark.parametrize(
     ("held", "node", "mode"),
     [
@@ -105,5 +154,8 @@ def test_no_more_pods_share_a_gpu_than_the_driver_takes(
     (one,) = served_gpus(hardware, DeviceConfig(), node, before=None)
 
     assert one.gpu.slots == slots
-    (soft,) = served_gpus(hardware, DeviceConfig(), replace(node, mode=Mode.HAMI_CORE), before=None)
+    full = replace(hardware, mps_limits={"GPU-0": 8})
+    (few,) = served_gpus(full, DeviceConfig(), node, before=None)
+    assert few.gpu.slots == 8
+    (soft,) = served_gpus(full, DeviceConfig(), replace(node, mode=Mode.HAMI_CORE), before=None)
     assert soft.gpu.slots == split

@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -43,3 +45,29 @@ def test_the_picture_is_left_alone_once_it_is_whole() -> None:
         FULL_COLLECTION_SECONDS,
     ]
     assert gc.get_threshold() == GC_THRESHOLDS
+
+
+def test_blocks_that_are_freed_go_back_to_the_system() -> None:
+    """Else the most that a page ever took is kept, in a heap of each thread."""
+    program = (
+        "import sys, threading\n"
+        "from allocator.cli.process import save_memory\n"
+        "if sys.argv[1] == 'saved': save_memory()\n"
+        "def page():\n"
+        "    for size in (200_000, 2_000_000, 20_000_000):\n"
+        "        parts = [bytes(size) for _ in range(40_000_000 // size)]\n"
+        "        keep.append(bytes(1000))\n"
+        "        del parts\n"
+        "keep = []\n"
+        "for _ in range(4):\n"
+        "    thread = threading.Thread(target=page); thread.start(); thread.join()\n"
+        "[line] = [one for one in open('/proc/self/status') if one.startswith('RssAnon')]\n"
+        "print(line.split()[1])\n"
+    )
+
+    def kib(word: str) -> int:
+        command = [sys.executable, "-c", program, word]
+        done = subprocess.run(command, check=True, capture_output=True, timeout=60)
+        return int(done.stdout)
+
+    assert kib("saved") + 8 * 1024 < kib("as it was")

@@ -201,6 +201,19 @@ def test_later_entries_of_a_node_win() -> None:
     assert config.excludes("GPU-a", 0)
 
 
+def test_single_gpus_may_be_in_mode_mps() -> None:
+    """By UUID or index, in whatever case the key is written; the others keep the node's mode."""
+    text = """{"nodeconfig": [{"name": "n", "operatingmode": "mig",
+      "mpsDevices": {"UUID": ["GPU-a"], "index": [2]}}, {"name": "n", "devicesplitcount": 5}]}"""
+
+    config = node_config(text)
+
+    modes = [config.mode_of(*gpu) for gpu in (("GPU-a", 0), ("GPU-b", 2), ("GPU-b", 0))]
+    assert modes == [Mode.MPS, Mode.MPS, Mode.MIG]
+    assert "mpsdevices" in config.mode_text("GPU-a", 0)
+    assert config.mode_text("GPU-b", 0) == "operatingmode is mig"
+
+
 @pytest.mark.parametrize(
     ("entry", "path"),
     [
@@ -210,6 +223,19 @@ def test_later_entries_of_a_node_win() -> None:
         pytest.param('{"name": "n", "devicecorescaling": "2"}', "devicecorescaling", id="scaling"),
         pytest.param('{"name": "n", "filterdevices": []}', "filterdevices", id="filter-list"),
         pytest.param('{"name": "n", "filterdevices": {"index": [-1]}}', "index[0]", id="index"),
+        pytest.param('{"name": "n", "mpsdevices": []}', "mpsdevices", id="mps-list"),
+        pytest.param('{"name": "n", "mpsdevices": "all"}', "mpsdevices", id="mps-text"),
+        pytest.param('{"name": "n", "mpsdevices": true}', "mpsdevices", id="mps-yes"),
+        pytest.param('{"name": "n", "mpsdevices": 3}', "mpsdevices", id="mps-number"),
+        pytest.param('{"name": "n", "mpsdevices": {"index": 0}}', "mpsdevices.index", id="mps-0"),
+        pytest.param('{"name": "n", "mpsdevices": {"index": ["0"]}}', "index[0]", id="mps-text-0"),
+        pytest.param('{"name": "n", "mpsdevices": {"index": [-1]}}', "index[0]", id="mps-below"),
+        pytest.param('{"name": "n", "mpsdevices": {"index": [1024]}}', "index[0]", id="mps-above"),
+        pytest.param('{"name": "n", "mpsdevices": {"index": [0.5]}}', "index[0]", id="mps-half"),
+        pytest.param('{"name": "n", "mpsdevices": {"index": [true]}}', "index[0]", id="mps-true"),
+        pytest.param('{"name": "n", "mpsdevices": {"uuid": [1]}}', "uuid[0]", id="mps-uuid-1"),
+        pytest.param('{"name": "n", "mpsdevices": {"uuid": [""]}}', "uuid[0]", id="mps-uuid-empty"),
+        pytest.param('{"name": "n", "mpsdevices": {"uuid": {}}}', "mpsdevices.uuid", id="mps-map"),
     ],
 )
 def test_a_bad_node_entry_is_refused_at_its_place(entry: str, path: str) -> None:

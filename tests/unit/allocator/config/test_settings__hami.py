@@ -1,9 +1,15 @@
 """Settings beside HAMi: who serves the nodes, and who is told of them."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
-from allocator.config.device_config import DeviceConfig, configured_vocabularies
+from allocator.config.device_config import (
+    DeviceConfig,
+    configured_vocabularies,
+    vocabulary_problems,
+)
 from allocator.config.settings import NodeAgent, SettingsError, settings_of
 
 
@@ -136,3 +142,69 @@ def test_the_names_may_be_swapped() -> None:
         if v.name == "hami"
     ]
     assert (hami.count, hami.memory) == ("x.y/gpu", "nvidia.com/gpu")
+
+
+HAMI_TOO = "vocabularies: [volcano, gpushare, metax-sgpu, hami]"
+
+
+@pytest.mark.parametrize(
+    ("key", "devices", "name"),
+    [
+        ("resourceCountName", {"count_name": "nvidia.com/gpu"}, "nvidia.com/gpu"),
+        ("resourceMemoryName", {"memory_name": "nvidia.com/gpumem"}, "nvidia.com/gpumem"),
+        (
+            "resourceMemoryPercentageName",
+            {"percent_name": "nvidia.com/gpumem-percentage"},
+            "nvidia.com/gpumem-percentage",
+        ),
+        ("resourceCoreName", {"cores_name": "nvidia.com/gpucores"}, "nvidia.com/gpucores"),
+    ],
+)
+def test_a_name_of_volcanos_is_not_read_as_hamis(
+    key: str, devices: dict[str, Any], name: str
+) -> None:
+    """Volcano's plugin registers it, in its unit; the sentence names both settings."""
+    settings, renamed = settings_of(HAMI_TOO), DeviceConfig(**devices)
+    served = configured_vocabularies(settings, renamed)
+    names = [resource for vocabulary in served for resource in vocabulary.resources]
+
+    assert [vocabulary.name for vocabulary in served] == ["volcano", "gpushare", "metax-sgpu"]
+    assert len(names) == len(set(names))
+    (problem,) = vocabulary_problems(settings, renamed)
+    assert str(problem) == (
+        f'settings.yaml: hami.{key}: "{name}" is {key} in device-config.yaml too, so the '
+        "vocabulary hami is not served; accepted: another name in one of the two, or "
+        "vocabularies without hami"
+    )
+
+
+@pytest.mark.parametrize(
+    ("ours", "renamed", "lost"),
+    [
+        ("example.com/x", {"memory_name": "example.com/x"}, ["hami"]),
+        ("example.com/x", {"count_name": "example.com/x"}, ["hami"]),
+        ("example.com/x", {"cores_name": "nvidia.com/priority"}, ["hami"]),
+        ("nvidia.com/gpumem", {"memory_name": "aliyun.com/gpu-mem"}, ["gpushare"]),
+        ("nvidia.com/gpumem", {"memory_name": "metax-tech.com/vmemory"}, ["metax-sgpu"]),
+        (
+            "example.com/x",
+            {"memory_name": "aliyun.com/gpu-mem", "cores_name": "example.com/x"},
+            ["gpushare", "hami"],
+        ),
+        ("example.com/x", {"memory_name": "nvidia.com/gpumem"}, []),
+        ("example.com/x", {"memory_name": "example.com/X"}, []),
+        ("example.com/x", {}, []),
+        ("nvidia.com/gpumem", {"count_name": "metax-tech.com/gpu"}, []),
+    ],
+)
+def test_each_name_has_one_reader(ours: str, renamed: dict[str, Any], lost: list[str]) -> None:
+    """Whatever is renamed to what; a vocabulary that is not served shares its names freely."""
+    settings = settings_of(f"{HAMI_TOO}\nhami: {{resourceMemoryName: {ours}}}")
+    devices = DeviceConfig(**renamed)
+    served = configured_vocabularies(settings, devices)
+    names = [resource for vocabulary in served for resource in vocabulary.resources]
+
+    assert len(names) == len(set(names))
+    assert set(settings.vocabularies) - {vocabulary.name for vocabulary in served} == set(lost)
+    for name, problem in zip(lost, vocabulary_problems(settings, devices), strict=True):
+        assert f"the vocabulary {name} is not served" in str(problem)

@@ -11,7 +11,9 @@ import pytest
 from allocator.catalog.keys import REGISTER_KEY
 from allocator.cluster.objects import NodeObject
 from allocator.controllers.volcano_register import RegisterInputs, VolcanoRegisterController
+from allocator.families.metax import METAX_FAMILY
 from allocator.model.gpu import Node
+from allocator.model.request import Mode
 from allocator.request.pod_summary import PodSummary
 from allocator.volcano.register import (
     HANDSHAKE_ANNOTATION,
@@ -184,6 +186,20 @@ def test_a_node_that_is_out_of_reach_is_tried_again_later() -> None:
     scene.down = False
     scene.sweep(after=60.0)
     assert scene.node.register == EMPTY
+
+
+@pytest.mark.parametrize("text", ["", EMPTY], ids=["new", "registered"])
+def test_gpus_that_another_plugin_describes_are_not_registered(text: str) -> None:
+    """Volcano would take them for NVIDIA's; a register that is there is left as it is."""
+    scene = site(text)
+    gpus = tuple(replace(gpu, family=METAX_FAMILY.name, mode=Mode.NATIVE) for gpu in NODE.gpus)
+    scene.world = replace(scene.world, ledgers={"n0": ledger(replace(NODE, gpus=gpus))})
+
+    scene.sweep()
+    scene.sweep(after=5.0)
+
+    assert scene.writes == 0
+    assert scene.node.register == text
 
 
 def test_a_gpunode_without_a_node_is_nobodys() -> None:

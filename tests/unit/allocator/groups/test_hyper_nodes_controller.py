@@ -3,12 +3,13 @@
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Unpack
 
 import orjson
 import pytest
 
+from allocator.catalog.keys import GROUP_LABEL
 from allocator.groups.hyper_nodes import SOURCE, SOURCE_LABEL
 from allocator.groups.hyper_nodes_controller import (
     HyperNodesController,
@@ -32,6 +33,7 @@ class Volcano(FakeApiClient):
     served: bool = True
     hyper_nodes: dict[str, Json] = field(default_factory=dict)
     pod_groups: dict[str, Json] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)  # of pods, by name
     conflicts: int = 0
     calls: int = 0
 
@@ -66,7 +68,11 @@ class Volcano(FakeApiClient):
         if self.conflicts:
             self.conflicts -= 1
             raise ConflictError(409, "Conflict", path)
-        found = self.pod_groups[path.rpartition("/")[2]]
+        name = path.rpartition("/")[2]
+        if "/pods/" in path:
+            self.labels[name] = changes["metadata"]["labels"][GROUP_LABEL]
+            return b"{}"
+        found = self.pod_groups[name]
         found["spec"] |= changes["spec"]
         return orjson.dumps(found)
 
@@ -132,68 +138,173 @@ def test_hyper_nodes_of_others_stay() -> None:
     assert site.sweep() == ["df1"]
 
 
-def judged(
-    spec: Json, *, size: int = 64, job: str = "team-a/podgroup demo", conflicts: int = 0
-) -> Json:
-    """Return the spec of a PodGroup once it was judged twice."""
+JOB = "team-a/podgroup demo"
+GPU, SLOT = "metax-tech.com/gpu", "volcano.sh/vgpu-number"
+
+
+def members(
+    count: int,
+    *,
+    size: int = 64,
+    limits: tuple[tuple[str, int], ...] = ((GPU, 8),),
+    start: int = 0,
+) -> list[GroupPod]:
+    """Return pods of one PodGroup, of which the first names the size of a group."""
+    return [
+        GroupPod(
+            uid=f"u{number}",
+            job=JOB,
+            name=f"w-{number}",
+            size=size if number == start else 0,
+            limits=limits,
+        )
+        for number in range(start, start + count)
+    ]
+
+
+@dataclass(slots=True)
+class Topologies:
+    """One PodGroup, and who judges it."""
+
+    volcano: Volcano
+    job: str = JOB
+    pods: list[GroupPod] = field(default_factory=list)
+    controller: PodGroupTopologyController = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        self.controller = PodGroupTopologyController(
+            self.volcano,
+            waiting=lambda: [(self.job, self.pods)],
+            counts=lambda: {GPU, SLOT},
+            enabled=lambda: True,
+        )
+
+    def judge(self, pods: list[GroupPod]) -> Json:
+        """Return the spec of the PodGroup once it was judged twice with these *pods*."""
+        self.pods = pods
+
+        async def twice() -> None:
+            await self.controller.sweep()
+            await self.controller.sweep()
+
+        asyncio.run(twice())
+        spec: Json = self.volcano.pod_groups["demo"]["spec"]
+        return {name: value for name, value in spec.items() if value is not None}
+
+
+def topologies(spec: Json, *, job: str = JOB, conflicts: int = 0) -> Topologies:
     group = {"metadata": {"name": "demo", "uid": "u"}, "spec": dict(spec)}
-    volcano = Volcano(pod_groups={"demo": group}, conflicts=conflicts)
-    member = GroupPod(uid="p", job=job, name="p", size=size)
-    controller = PodGroupTopologyController(
-        volcano,
-        waiting=lambda: [(job, [member])],
-        counts=lambda: {"metax-tech.com/gpu", "volcano.sh/vgpu-number"},
-        enabled=lambda: True,
-    )
-
-    async def twice() -> None:
-        await controller.sweep()
-        await controller.sweep()
-
-    asyncio.run(twice())
-    found: Json = volcano.pod_groups["demo"]["spec"]
-    return found
+    return Topologies(Volcano(pod_groups={"demo": group}, conflicts=conflicts), job=job)
 
 
 TOPOLOGY = {"mode": "hard", "highestTierAllowed": 2}
 
 
+def policy(size: int) -> Json:
+    """Return what keeps groups of *size* pods together."""
+    return {
+        "name": "vgpu-admission.io",
+        "matchLabelKeys": ["vgpu-admission.io/group"],
+        "subGroupSize": size,
+        "networkTopology": TOPOLOGY,
+    }
+
+
 @pytest.mark.parametrize("conflicts", [0, 1])
-def test_a_pod_group_that_is_one_group_stays_in_one_hyper_node(conflicts: int) -> None:
-    """A conflict is tried again."""
-    resources = {"minResources": {"metax-tech.com/gpu": "64", "cpu": "8"}}
-    assert judged(resources, conflicts=conflicts)["networkTopology"] == TOPOLOGY
+@pytest.mark.parametrize(
+    ("spec", "pods"),
+    [
+        ({"minMember": 8}, members(1)),
+        ({"minMember": 8}, members(8)),
+        ({"minMember": 1}, members(8)),
+        ({}, members(8)),
+        ({"minMember": None, "minResources": {"pods": "8"}}, members(8)),
+        ({"minMember": 8}, members(8, limits=((SLOT, 8), (GPU, 8)))),
+    ],
+)
+def test_a_pod_group_that_is_one_group_stays_in_one_hyper_node(
+    spec: Json, pods: list[GroupPod], conflicts: int
+) -> None:
+    """GPUs are counted in one vocabulary only; a conflict is tried again."""
+    scene = topologies(spec, conflicts=conflicts)
+    assert scene.judge(pods)["networkTopology"] == TOPOLOGY
+    assert not scene.volcano.labels
+
+
+@pytest.mark.parametrize("conflicts", [0, 1, 9])
+def test_several_groups_are_told_by_labels(conflicts: int) -> None:
+    """Once all pods of all groups are there; a conflict is tried again."""
+    scene = topologies({"minMember": 16}, conflicts=conflicts)
+    assert scene.judge(members(15)) == {"minMember": 16}
+    for _ in range(conflicts):
+        scene.judge(members(16))
+    assert scene.judge(members(16))["subGroupPolicy"] == [policy(8)]
+    assert scene.volcano.labels == {f"w-{number}": str(number // 8) for number in range(16)}
+
+
+def test_a_pod_that_is_made_again_gets_its_label() -> None:
+    """Also from a new leader, who finds the policy that the one before wrote."""
+    scene = topologies({"minMember": 16})
+    scene.judge(members(16))
+    for restart in (False, True):
+        scene.volcano.labels.clear()
+        if restart:
+            scene.restart()
+        again = [replace(pod, uid=f"{restart}{pod.uid}") for pod in members(16)[5:6]]
+        scene.judge([*members(5), *again, *members(16)[6:]])
+        assert scene.volcano.labels["w-5"] == "0"
+        assert scene.volcano.pod_groups["demo"]["spec"]["subGroupPolicy"] == [policy(8)]
 
 
 @pytest.mark.parametrize(
-    "spec",
+    ("spec", "pods"),
     [
-        {"minResources": {"metax-tech.com/gpu": "128"}},
-        {"minResources": {"metax-tech.com/gpu": "0"}},
-        {"minResources": {"metax-tech.com/gpu": "-64"}},
-        {"minResources": {"metax-tech.com/gpu": "64k"}},
-        {"minResources": {"metax-tech.com/gpu": "9" * 4000}},
-        {"minResources": {"metax-tech.com/gpu": "\u0664"}},
-        {"minResources": {"cpu": "64"}},
-        {"minResources": None},
-        {"minResources": "64"},
-        {"minResources": {"metax-tech.com/gpu": ["64"]}},
-        {},
+        ({"minMember": 9}, members(1)),
+        ({"minMember": 1}, members(9)),
+        ({"minMember": 17}, members(16)),
+        ({"minMember": 12}, [*members(7), *members(9, size=0, start=9)]),
+        ({"minMember": 8}, members(8, size=0)),
+        ({"minMember": 8}, members(8, size=8)),
+        ({"minMember": 8}, members(8, limits=())),
+        ({"minMember": 8}, members(8, limits=(("example.com/nic", 8),))),
+        ({"minMember": 8}, members(8, limits=((GPU, 0),))),
+        ({"minMember": 8}, members(8, limits=((GPU, 999999999),))),
+        ({"minMember": "8"}, members(8)),
+        ({"minMember": 1e30}, members(8)),
+        ({"minMember": 2**63}, members(8)),
+        ({"minMember": ["8"]}, members(8)),
+        ({"minMember": {}}, members(8)),
+        ({"subGroupPolicy": "x"}, members(8)),
+        ({"subGroupPolicy": [None]}, members(8)),
+        ({"subGroupPolicy": [{"name": 8}]}, members(8)),
+        ({"subGroupPolicy": [{}]}, members(8)),
+        ({"subGroupPolicy": [{"name": "vgpu-admission.io "}]}, members(16)),
+        ({"subGroupPolicy": [policy(4), {"name": "worker"}]}, members(16)),
+        ({"networkTopology": {"mode": "soft"}}, members(8)),
+        ({"networkTopology": {"mode": "soft"}}, members(16)),
     ],
 )
-def test_any_other_pod_group_is_left_alone(spec: Json) -> None:
-    """It has several groups, asks for none of our GPUs, or cannot be read."""
-    assert "networkTopology" not in judged(spec)
+def test_any_other_pod_group_is_left_alone(spec: Json, pods: list[GroupPod]) -> None:
+    """Groups are incomplete, it asks for none of our GPUs, or somebody else knows better."""
+    scene = topologies(spec)
+    scene.judge(pods)
+    assert scene.volcano.pod_groups["demo"]["spec"] == spec
+    assert not scene.volcano.labels
 
 
-def test_a_topology_that_is_there_stays() -> None:
-    """Whoever wrote it knows better."""
-    mine = {"mode": "soft"}
-    spec = {"minResources": {"metax-tech.com/gpu": "64"}, "networkTopology": mine}
-    assert judged(spec)["networkTopology"] == mine
+def test_a_topology_of_ours_follows_the_number_of_pods() -> None:
+    """With one of one group, pods of a second could never be in another domain."""
+    scene = topologies({})
+    assert scene.judge(members(8)) == {"networkTopology": TOPOLOGY}
+    assert scene.judge(members(9)) == {}
+    assert scene.judge(members(16)) == {"subGroupPolicy": [policy(8)]}
+    assert scene.judge(members(17)) == {}
 
 
 def test_a_job_without_a_pod_group_has_no_topology() -> None:
     """Its controller is known only."""
-    spec = {"minResources": {"metax-tech.com/gpu": "64"}}
-    assert "networkTopology" not in judged(spec, job="team-a/owner u")
+    scene = topologies({"minMember": 8}, job="team-a/owner u")
+    assert scene.judge(members(8)) == {"minMember": 8}

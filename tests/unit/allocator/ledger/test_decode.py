@@ -143,6 +143,24 @@ def test_nodes_share_equal_boards() -> None:
     assert first.node.gpus[0].board is second.node.gpus[0].board
 
 
+def test_names_that_many_objects_have_are_kept_once() -> None:
+    """Thousands of nodes have the same models, and grants name the GPUs of their node."""
+    raw = msgspec.json.encode(WHOLE)
+    first, second = decode(msgspec.json.decode(raw)), decode(msgspec.json.decode(raw))
+    [*entries] = zip(first.entries, second.entries, strict=True)
+    gpus = {gpu.uuid: gpu.uuid for gpu in first.node.gpus}
+
+    for one, other in zip(first.node.gpus, second.node.gpus, strict=True):
+        assert one.model is other.model
+        assert one.uuid is other.uuid
+    assert entries
+    for entry, again in entries:
+        assert entry.namespace is again.namespace
+        assert entry.uid is again.uid
+        for container in entry.containers:
+            assert all(grant.gpu is gpus[grant.gpu] for grant in container.grants)
+
+
 @pytest.mark.parametrize(
     ("path", "value", "where"),
     [

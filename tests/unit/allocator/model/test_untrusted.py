@@ -1,6 +1,7 @@
 """What a stranger wrote cannot break out of a sentence of ours."""
 
 import json
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
@@ -12,6 +13,7 @@ from allocator.model.untrusted import (
     is_plain,
     plain_json,
     quote,
+    zoned_time,
 )
 from tests.builders.hostile_text import HOSTILE_TEXTS
 
@@ -81,3 +83,42 @@ def test_what_nobody_sees_is_shown(character: str) -> None:
     """Unicode calls fillers printable, and two names would look alike."""
     assert inert(f"a{character}b") == "a�b"
     assert quote(f"a{character}b") == f'"a\\u{ord(character):04x}b"'
+
+
+@pytest.mark.parametrize(
+    ("text", "time"),
+    [
+        ("2026-11-21T12:00:00Z", datetime(2026, 11, 21, 12, tzinfo=UTC)),
+        ("2026-11-21T12:00:00.5Z", datetime(2026, 11, 21, 12, 0, 0, 500_000, tzinfo=UTC)),
+        (
+            "2026-11-21T12:00:00+08:00",
+            datetime(2026, 11, 21, 12, tzinfo=timezone(timedelta(hours=8))),
+        ),
+    ],
+)
+def test_a_time_with_a_zone_is_read(text: str, time: datetime) -> None:
+    """As the API server and the runtimes write it."""
+    assert zoned_time(text) == time
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "",
+        "2026-11-21T12:00:00",
+        "2026-11-21",
+        "10000-01-01T00:00:00Z",
+        "0000-01-01T00:00:00Z",
+        "2026-02-30T00:00:00Z",
+        "2026-11-21T12:00:00+24:00",
+        "1764072000",
+        "٢٠٢٦-11-21T12:00:00Z",
+        "2026-11-21T12:00:00Z\x1b[31m",
+        "\ud800",
+        "9" * 5000,
+    ],
+)
+def test_what_states_no_time_is_none(text: str | None) -> None:
+    """A time without a zone means another moment to each reader."""
+    assert zoned_time(text) is None

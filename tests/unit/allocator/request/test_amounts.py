@@ -2,8 +2,9 @@
 
 import pytest
 
-from allocator.catalog.vocabularies import CATALOGUE
+from allocator.catalog.vocabularies import CATALOGUE, Vocabulary
 from allocator.request.amounts import LARGEST_GROUP, PartialFinding, amount, group_size
+from allocator.request.quantity import canonical
 from allocator.request.resource_names import resource_names
 from tests.builders.containers import (
     CORES,
@@ -23,7 +24,7 @@ from tests.builders.containers import (
         pytest.param("8Gi", '"8Gi" would mean 8589934592 MiB; give MiB, e.g. 8192', id="gi"),
         pytest.param("512Mi", '"512Mi" would mean 536870912 MiB; give MiB, e.g. 512', id="mi"),
         pytest.param("16G", '"16G" would mean 16000000000 MiB; give MiB, e.g. 15259', id="g"),
-        pytest.param("1M", '"1M" would mean 1000000 MiB; give MiB, e.g. 1', id="m"),
+        pytest.param("4294M", '"4294M" would mean 4294000000 MiB; give MiB, e.g. 4096', id="m"),
         pytest.param("3000m", '"3000m" would mean 3 MiB; give MiB, e.g. 3', id="thousandths"),
         pytest.param("-1", '"-1" is negative; give MiB, e.g. 4096', id="negative"),
         pytest.param("1.5", '"1.5" is not a whole number; give MiB, e.g. 2', id="fraction"),
@@ -41,7 +42,7 @@ from tests.builders.containers import (
     ],
 )
 def test_memory_that_cannot_be_meant_is_refused(text: str, sentence: str) -> None:
-    """A suffix on memory is never multiplied out, and the value to paste is in MiB."""
+    """No suffix means bytes, and the value to paste is in MiB."""
     message = refusal({NUMBER: "1", MEMORY: text})
 
     assert message == f'container "main": vgpu-memory {sentence} [MalformedRequest]'
@@ -153,3 +154,57 @@ def test_bytes_below_one_mib_are_no_memory(text: str) -> None:
 
     assert isinstance(amount(memory, text), PartialFinding)
     assert amount(memory, "1Mi") == 1
+
+
+COUNTED = [v for v in CATALOGUE if v.memory is not None and not v.memory_in_bytes]
+THOUSANDS = [1000, 64_000, 999_000, 1_000_000, 2_000_000, 9_000_000, 1_500_000, 12_000_000]
+
+
+@pytest.mark.parametrize("number", [*THOUSANDS, 10**9, 2 * 10**9])
+@pytest.mark.parametrize("vocabulary", COUNTED, ids=lambda vocabulary: vocabulary.name)
+def test_a_number_stays_legal_as_the_api_server_writes_it(
+    vocabulary: Vocabulary, number: int
+) -> None:
+    """9000000 comes as ``9M``; it is the same request, or too large in the same way."""
+    memory = resource_names(CATALOGUE).by_name[vocabulary.memory or ""]
+    plain, written = amount(memory, number), amount(memory, canonical(number))
+
+    assert isinstance(written, int) is (number <= memory.most)
+    assert written == plain or isinstance(plain, PartialFinding)
+
+
+@pytest.mark.parametrize("vocabulary", COUNTED, ids=lambda vocabulary: vocabulary.name)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "9Mi",
+        "9Gi",
+        "9Ki",
+        "9T",
+        "9E",
+        "9m",
+        "-9M",
+        "-9k",
+        "9.0000001M",
+        "9MM",
+        "9 M",
+        "M",
+        "9\u041c",
+        "\uff19M",
+        "9M\n",
+        f"{'9' * 70}M",
+    ],
+)
+def test_no_other_suffix_becomes_a_number(vocabulary: Vocabulary, text: str) -> None:
+    """The API server writes none of these for a number of units."""
+    memory = resource_names(CATALOGUE).by_name[vocabulary.memory or ""]
+
+    assert isinstance(amount(memory, text), PartialFinding)
+
+
+@pytest.mark.parametrize("text", ["1M", "2M", "2000k", "1500k"])
+def test_what_may_be_bytes_or_units_is_refused(text: str) -> None:
+    """Only where a suffix can mean bytes; there ``k`` is too little to mean them."""
+    memory = resource_names(CATALOGUE).by_name["metax-tech.com/vmemory"]
+
+    assert isinstance(amount(memory, text), PartialFinding) is text.endswith("M")

@@ -1,5 +1,6 @@
 """Pods of jobs, as a watch tells of them."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -7,6 +8,7 @@ import orjson
 import pytest
 
 from allocator.catalog.keys import GROUP_SIZE_KEY
+from allocator.cluster.pods import pod_informer
 from allocator.groups.members import GroupPod
 from allocator.request.pod_fields import decode_watched
 from allocator.supernode.group_pods import GroupPods, group_pod
@@ -50,7 +52,13 @@ def test_a_job_is_a_pod_group_or_else_a_controller() -> None:
     """Pods of one PodGroup may have several controllers."""
     by_owner = seen(written(annotations={GROUP_SIZE_KEY: "64"}, spec={"nodeName": "n1"}))
     assert by_owner == GroupPod(
-        uid="u1", job="team-a/owner owner-1", name="u1", size=64, node="n1", created=NOON
+        uid="u1",
+        job="team-a/owner owner-1",
+        name="u1",
+        size=64,
+        node="n1",
+        created=NOON,
+        limits=(("metax-tech.com/gpu", 8),),
     )
     by_group = seen(written(annotations={"scheduling.k8s.io/group-name": "demo"}))
     assert by_group is not None
@@ -134,3 +142,151 @@ def test_jobs_are_known_while_their_pods_are() -> None:
     assert pods.pod("u1") is None
     pods.update({"u2": None, "never": None})
     assert list(pods.job("team-a/owner owner-1")) == []
+
+
+def sized(uid: str, node: str, *, size: int = 8) -> GroupPod:
+    """Return a pod that was made at noon, of the one job."""
+    return GroupPod(uid=uid, job="team-a/owner j", name=uid, size=size, node=node, created=NOON)
+
+
+@pytest.mark.parametrize(
+    ("members", "waits"),
+    [
+        ([sized("u1", "n1"), sized("u2", "n2", size=0)], False),
+        ([sized("u1", "n1"), sized("u2", "", size=0)], True),
+        ([sized("u1", ""), sized("u2", "n2", size=0)], True),
+        ([sized("u1", "", size=0), sized("u2", "", size=0)], False),
+    ],
+)
+def test_a_job_waits_while_one_of_its_pods_does(members: list[GroupPod], *, waits: bool) -> None:
+    """Whichever of them names the size; a job without one has no groups to wait for."""
+    pods = GroupPods()
+    pods.update({one.uid: one for one in members})
+
+    assert pods.waiting_jobs(NOON) == (["team-a/owner j"] if waits else [])
+
+
+def test_a_pod_may_change_its_job_and_its_size() -> None:
+    """Nothing of what it was is left, and in the end nothing at all."""
+    pods = GroupPods()
+    pods.update({"u1": sized("u1", ""), "u2": sized("u2", "", size=0)})
+    moved = replace(sized("u1", ""), job="team-a/podgroup g")
+    pods.update({"u1": moved})
+    assert [one.uid for one in pods.job("team-a/owner j")] == ["u2"]
+    assert list(pods.job("team-a/podgroup g")) == [moved]
+    assert pods.waiting_jobs(NOON) == ["team-a/podgroup g"]
+
+    pods.update({"u1": replace(moved, size=0)})
+    assert not pods.has_groups()
+    pods.update({"u1": None, "u2": None})
+    assert all(not known for known in vars(pods).values())
+
+
+@pytest.mark.parametrize(
+    ("containers", "asks"),
+    [
+        ([{"name": "main"}], False),
+        ([{"name": "main", "resources": {}}], False),
+        ([{"name": "main", "resources": {"limits": None}}], False),
+        ([{"name": "main"}, {"name": "side", "resources": {"limits": GPUS}}], True),
+        ([{"name": "main", "resources": {"limits": {"cpu": "1", **GPUS}}}], True),
+    ],
+)
+@pytest.mark.parametrize("stage", ["containers", "initContainers"])
+def test_one_container_that_asks_is_enough(
+    stage: str, containers: list[dict[str, Any]], *, asks: bool
+) -> None:
+    """An init container as well as any other."""
+    spec = {"containers": [{"name": "other"}], stage: containers}
+
+    assert (seen(written(spec=spec)) is not None) is asks
+
+
+@pytest.mark.parametrize(
+    "owners",
+    [
+        "Job",
+        7,
+        {"uid": "owner-1"},
+        ["Job"],
+        [None],
+        [{"uid": 7, "controller": True}],
+        [{"uid": "owner-1", "controller": "yes"}],
+        [{"uid": ["owner-1"], "controller": True}],
+        [[]],
+        True,
+    ],
+)
+def test_malformed_owners_keep_nobody_else_from_being_seen(owners: object) -> None:
+    """The pod is of no job; a watch goes on with the next one."""
+    assert seen(written(ownerReferences=owners)) is None
+
+
+@pytest.mark.parametrize(
+    "time", ["2026-11-21T12:00:00", "2026-11-21", "", "\u0662026-11-21T12:00:00Z", "9" * 5000]
+)
+def test_a_time_without_a_zone_is_none(time: str) -> None:
+    """It could not be compared with any other."""
+    found = seen(written(creationTimestamp=time))
+
+    assert found is not None
+    assert found.created is None
+
+
+def test_the_name_of_a_pod_is_its_own() -> None:
+    """Its number in the job is read there."""
+    found = seen(written(uid="u1", name="train-worker-3"))
+
+    assert found is not None
+    assert (found.uid, found.name) == ("u1", "train-worker-3")
+
+
+def test_the_watch_of_all_pods_fills_it() -> None:
+    """And empties it."""
+    pods, watch = GroupPods(), pod_informer()
+    pods.follow(watch)
+    uid, views = watch.decode(written(uid="u1", annotations={GROUP_SIZE_KEY: "16"}))
+    watch.publish({uid: (uid, views)})
+    assert pods.has_groups()
+
+    watch.publish({uid: None})
+    assert not pods.has_groups()
+
+
+def test_limits_are_those_of_all_containers() -> None:
+    """Of extended resources only, whole numbers with or without quotes."""
+    containers = [
+        {"resources": {"limits": {"metax-tech.com/gpu": "2", "cpu": "4"}}},
+        {"resources": {"limits": {"metax-tech.com/gpu": 1, "example.com/nic": "1"}}},
+        {},
+    ]
+    pod = seen(written(spec={"containers": containers}))
+    assert pod is not None
+    assert pod.limits == (("metax-tech.com/gpu", 3), ("example.com/nic", 1))
+
+
+@pytest.mark.parametrize(
+    "amount",
+    [
+        "",
+        "-1",
+        "1k",
+        "8.0",
+        "8 ",
+        "9" * 4000,
+        "\u0664",
+        '\\"8',
+        None,
+        True,
+        8.5,
+        1e30,
+        ["8"],
+        {"8": 8},
+    ],
+)
+def test_an_amount_that_is_no_whole_number_is_left_out(amount: object) -> None:
+    """Whatever its type; the pod is read all the same."""
+    limits = {"metax-tech.com/gpu": amount, "metax-tech.com/sgpu": "1"}
+    pod = seen(written(spec={"containers": [{"resources": {"limits": limits}}]}))
+    assert pod is not None
+    assert pod.limits == (("metax-tech.com/sgpu", 1),)

@@ -67,6 +67,7 @@ def configured(settings: Settings, *gpu_nodes: Json) -> ClusterView:
 
 
 CUT = gpu_node(nodes_of(1, A30, mode=Mode.MIG, name="cut"))
+IN_MPS = nodes_of(1, A100_40, mode=Mode.MPS, name="beside")
 CLOSED = Settings(fleet=FleetScope.CLOSED)
 FITS = {
     "now": fitted(asking(3000)),
@@ -165,6 +166,9 @@ def test_the_namespace_may_demand() -> None:
     isolated = fitted(asking(1000), found, demand)
     nowhere = fitted(asking(1000), configured(Settings(), gpu_node(soft())), demand)
     named = fitted(asking(1000, "hami-core"), found, demand)
+    beside = fitted(asking(1000, "mps"), configured(Settings(), gpu_node(IN_MPS)), demand)
+    softly = NamespacePolicy(min_isolation="hami-core")
+    allowed = fitted(asking(1000, "mps"), configured(Settings(), gpu_node(IN_MPS)), softly)
 
     assert isolated.choice is not None
     assert (isolated.choice.mode, isolated.choice.source) == (Mode.MIG, ModeSource.ONLY)
@@ -172,7 +176,9 @@ def test_the_namespace_may_demand() -> None:
     assert [one.grant.mode for one in isolated.outlook.devices] == [Mode.MIG]
     assert nowhere.verdict is not FeasibilityVerdict.FITS
     assert named.verdict is FeasibilityVerdict.REFUSED
-    assert [finding.reason for finding in named.findings] == [Reason.ISOLATION]
+    for refused in (named, beside):
+        assert [finding.reason for finding in refused.findings] == [Reason.ISOLATION]
+    assert allowed.verdict is FeasibilityVerdict.FITS
 
 
 def test_nodes_that_may_come_count_at_admission_only() -> None:

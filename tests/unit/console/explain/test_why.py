@@ -78,6 +78,18 @@ def test_the_demand_of_a_namespace_is_said_first() -> None:
     assert {device.node for device in unnamed.outlook.devices} == {"gpu-a"}
 
 
+def test_a_demand_is_met_by_mps_as_by_hami_core() -> None:
+    """The pod is told why it waits under a stronger demand only."""
+    found = stored("big-0", asking(3000, mode="mps"))
+
+    strong = text(told(found, namespace=NamespacePolicy(min_isolation="mig")))
+    weak = text(told(found, namespace=NamespacePolicy(min_isolation="hami-core")))
+
+    assert strong.startswith("WAITING   mode mps isolates less than mig")
+    assert f"try       remove {MODE}" in strong
+    assert "isolates less" not in weak
+
+
 def text(found: PodWhy) -> str:
     shown = list(map(plain_text, printed_lines(lines(found))))
     assert max(map(len, shown)) <= WIDTH

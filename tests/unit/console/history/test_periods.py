@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from console.history.periods import moment, parsed_time
+from console.history.periods import moment
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -32,10 +32,3 @@ def test_an_age_or_a_time_is_a_time_in_utc(text: str, time: str) -> None:
 def test_what_is_neither_is_refused(text: str) -> None:
     """A date without a zone would mean another day elsewhere; too long ago is no time at all."""
     assert moment(text, NOW) is None
-
-
-def test_a_record_without_a_readable_time_has_none() -> None:
-    """It is unknown, not the year 1970."""
-    assert parsed_time("") is None
-    assert parsed_time("2026-11-21T12:00:00") is None
-    assert parsed_time("2026-11-21T12:00:00Z") == NOW

@@ -1,13 +1,15 @@
-"""The bind tells a program of gpushare which GPU it got, and how much memory that GPU has."""
+"""What the bind tells containers: of gpushare their GPU, of MPS their memory."""
 
 import pytest
 
+from allocator.catalog.injection import PRELOAD_LIBRARY, PRELOAD_NOTHING
 from allocator.config.settings import NodeAgent
 from allocator.model.gpu import Node
+from allocator.model.request import Mode
 from tests.builders.containers import GPU_COUNT
 from tests.builders.model import A100_40, T4, gpu, node
-from tests.builders.pods import GPU_MEM, MODE, container, pod
-from tests.unit.webhook.binding.test_decide import OWN, SOFT, TWO, result
+from tests.builders.pods import CORES, GPU_MEM, MEMORY, MODE, NUMBER, container, pod
+from tests.unit.webhook.binding.test_decide import CUT, OWN, SOFT, TWO, result
 
 UNEQUAL = node("n0", gpu(T4, index=3), gpu(A100_40, index=5))
 
@@ -40,3 +42,48 @@ def test_nobody_else_is_told() -> None:
 
     for found in (whole, volcano, upstream):
         assert not [key for key in found["metadata"]["annotations"] if ".gpu-" in key]
+
+
+MPS_NODE = node("n0", gpu(T4, mode=Mode.MPS), gpu(T4, index=1, mode=Mode.MPS))
+
+
+def test_a_client_of_mps_is_told_its_memory() -> None:
+    """In the words of ``CUDA_MPS_PINNED_DEVICE_MEM_LIMIT``, for the one GPU that it sees as 0."""
+    asking = container(limits={NUMBER: 1, MEMORY: 3000, CORES: 30})
+    other = container("other", limits={NUMBER: 1, MEMORY: 4000})
+
+    found = result(pod(asking, other, annotations={MODE: "mps"}), MPS_NODE)
+
+    told = found["metadata"]["annotations"]
+    assert told[f"{OWN}c0.mps-memory"] == "0=3000M"
+    assert told[f"{OWN}c1.mps-memory"] == "0=4000M"
+    assert (told[f"{OWN}c0.cores"], told[f"{OWN}c1.cores"]) == ("30", "0")
+    assert told[f"{OWN}c0.visible"].startswith("GPU-n0-")
+    assert told[f"{OWN}c0.preload"] == told[f"{OWN}c1.preload"] == PRELOAD_NOTHING
+
+
+@pytest.mark.parametrize("at", [SOFT, CUT])
+def test_no_other_mode_is_told_of_mps(at: Node) -> None:
+    """Nor is a pod of another plugin's node."""
+    written = pod(container(limits={NUMBER: 1, MEMORY: 3000}))
+
+    for agent in (NodeAgent.OURS, NodeAgent.UPSTREAM):
+        told = result(written, at, agent=agent)["metadata"]["annotations"]
+        assert not [key for key in told if "mps" in key]
+    upstream = result(
+        pod(container(limits={NUMBER: 1, MEMORY: 3000}), annotations={MODE: "mps"}),
+        MPS_NODE,
+        agent=NodeAgent.UPSTREAM,
+    )
+    assert not [key for key in upstream["metadata"]["annotations"] if "mps-memory" in key]
+
+
+def test_an_instance_is_told_of_later() -> None:
+    """It has no UUID before the agent made it; the library goes with shares in software only."""
+    cut = result(pod(container(limits={NUMBER: 1, MEMORY: 3000})), CUT)["metadata"]["annotations"]
+    soft = result(pod(container(limits={NUMBER: 1, MEMORY: 3000})), SOFT)["metadata"]["annotations"]
+
+    assert f"{OWN}c0.visible" not in cut
+    assert cut[f"{OWN}c0.preload"] == PRELOAD_NOTHING
+    assert soft[f"{OWN}c0.visible"].startswith("GPU-")
+    assert soft[f"{OWN}c0.preload"] == PRELOAD_LIBRARY

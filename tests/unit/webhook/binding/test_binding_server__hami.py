@@ -89,6 +89,16 @@ def now_text(cluster: Cluster) -> str:
     return f"{cluster.clock.wall():%Y-%m-%dT%H:%M:%SZ}"
 
 
+def full_cluster() -> Cluster:
+    """Return a node that the pod ``p`` fills, without a lock, and ``q``, which wants as much."""
+    big = pod(container("main", limits={NUMBER: 1, MEMORY: 15000}))
+    cluster = Cluster(HAMI, big)
+    cluster.add_pod("q", big, uid="uid-q")
+    cluster.bound()
+    cluster.lock(None)
+    return cluster
+
+
 def test_the_plugin_finds_all_that_it_reads() -> None:
     """Each container has its part, init first; the pod is allocating, and the lock is its own."""
     cluster = Cluster(HAMI)
@@ -218,11 +228,7 @@ def test_a_lock_of_its_own_is_renewed() -> None:
 
 def test_a_bind_that_fails_releases_its_lock() -> None:
     """A node without room is free for the next pod at once."""
-    big = pod(container("main", limits={NUMBER: 1, MEMORY: 15000}))
-    cluster = Cluster(HAMI, big)
-    cluster.add_pod("q", big, uid="uid-q")
-    cluster.bound()
-    cluster.lock(None)
+    cluster = full_cluster()
 
     assert not cluster.bind(binding(name="q"))["allowed"]
     assert cluster.locked == ""
@@ -296,11 +302,7 @@ def test_forged_keys_on_the_binding_are_removed() -> None:
 
 def test_an_api_server_that_is_away_keeps_no_answer_back() -> None:
     """The refusal is told; the lock that could not be released is the leader's to release."""
-    big = pod(container("main", limits={NUMBER: 1, MEMORY: 15000}))
-    cluster = Cluster(HAMI, big)
-    cluster.add_pod("q", big, uid="uid-q")
-    cluster.bound()
-    cluster.lock(None)
+    cluster = full_cluster()
 
     def fail_to_release(path: str) -> None:
         if path == f"{NODES}/n0" and cluster.locked:

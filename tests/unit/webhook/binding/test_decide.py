@@ -51,6 +51,7 @@ OWN = "vgpu-admission.io/"
 IDS = "volcano.sh/vgpu-ids-new"
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 CUT, SOFT = nodes_of(2, mode=Mode.MIG), nodes_of(2)
+IN_MPS = nodes_of(2, mode=Mode.MPS, name="beside")
 ASKING = pod(container(limits={NUMBER: 1, MEMORY: 3000}))
 TWO = container(limits={NUMBER: 2, MEMORY: 3000, CORES: 30})
 
@@ -256,6 +257,8 @@ def judged_later(written: Any, demand: str, *nodes: Node) -> Judgement:  # noqa:
     [
         pytest.param(ASKING, SOFT, "mig", id="chosen"),
         pytest.param(pod(annotations={MODE: "hami-core"}), SOFT, "mig", id="named"),
+        pytest.param(pod(annotations={MODE: "mps"}), IN_MPS, "mig", id="mps"),
+        pytest.param(pod(annotations={MODE: "mps"}), IN_MPS, "mps", id="mps-is-no-level"),
         pytest.param(pod(container(limits={GPU_MEM: 4})), SOFT, "hami-core", id="counted-only"),
         pytest.param(pod(annotations={MODE: "mig"}), CUT, "MIG", id="unreadable"),
     ],
@@ -271,6 +274,15 @@ def test_a_demand_holds_at_the_bind(
     assert isinstance(judged, Denied)
     assert (judged.refusal.code, judged.reason) == (422, "IsolationTooWeak")
     assert "vgpu-admission.io/min-isolation" in judged.refusal.message
+
+
+@pytest.mark.parametrize("demand", ["memory-only", "hami-core"])
+def test_a_demand_for_software_is_met_by_mps(demand: str) -> None:
+    """The mode isolates as hami-core does, so the pod that names it is bound in it."""
+    judged = judged_later(pod(annotations={MODE: "mps"}), demand, IN_MPS)
+
+    assert isinstance(judged, BindRequest)
+    assert judged.wanted.mode is Mode.MPS
 
 
 def test_a_demand_closes_an_open_mode() -> None:

@@ -1,7 +1,7 @@
 """Groups at a bind: where a member may go, and which of two groups that begin at once stays."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Unpack
@@ -18,7 +18,7 @@ from allocator.scheduling.group_steering import GroupSteering, LedgerIndex
 from allocator.supernode.group_pods import GroupPods
 from kube.client import CallOptions
 from kube.clock import Clock
-from kube.errors import ApiError, ConflictError, InvalidError, NotFoundError
+from kube.errors import ConflictError, InvalidError, KubeError, NotFoundError, UnreachableError
 from tests.builders.bindings import answered, binding, review, stored
 from tests.builders.gpunodes import NOON, Json, entry, gpu_node
 from tests.builders.groups import SupernodeCluster
@@ -28,6 +28,7 @@ from tests.fakes.api_client import FakeApiClient
 from tests.fakes.ledger_server import patched_or_refused
 from webhook.admission.context import AdmissionContext
 from webhook.binding.binding_server import BindingHandler
+from webhook.binding.commit_client import LateError
 from webhook.binding.group_client import GroupGuard
 
 NODES = [f"n{number}" for number in range(1, 9)]
@@ -44,15 +45,17 @@ class Ledgers(FakeApiClient):
 
     stored: dict[str, Json]
     pods: dict[str, Json]
-    withdrawals: list[ApiError] = field(default_factory=list)  # how removals of entries end
-    lose_after_commit: bool = False  # the entries of a node, before all ledgers are read
+    before_list: Callable[[], None] = lambda: None
+    before_removal: Callable[[], None] = lambda: None
+    removals: int = 0
+    lists: int = 0
 
     async def get(self, path: str, **_: Unpack[CallOptions]) -> bytes:
         await asyncio.sleep(0)
         name = path.rpartition("/")[2]
         if name == "gpunodes":
-            if self.lose_after_commit:
-                self.stored["n1"] = gpu_node(nodes_of(8, name="n1"))
+            self.lists += 1
+            self.before_list()
             return orjson.dumps({"items": list(self.stored.values())})
         return orjson.dumps((self.stored if "/gpunodes/" in path else self.pods)[name])
 
@@ -61,8 +64,9 @@ class Ledgers(FakeApiClient):
     ) -> bytes:
         await asyncio.sleep(0)
         name = path.rpartition("/")[2]
-        if self.withdrawals and any(op["op"] == "remove" for op in ops):
-            raise self.withdrawals.pop()
+        if any(op["op"] == "remove" for op in ops):
+            self.removals += 1
+            self.before_removal()
         self.stored[name] = patched_or_refused(self.stored[name], ops)
         return orjson.dumps(self.stored[name])
 
@@ -125,6 +129,18 @@ def replica(calls: Ledgers, *, boxes: Mapping[str, Mapping[str, Sequence[str]]])
     return binder
 
 
+def at_once(
+    calls: Ledgers, boxes: Mapping[str, Mapping[str, Sequence[str]]], nodes: Mapping[str, str]
+) -> list[Json]:
+    """Bind each pod of *nodes* to its node at the same time, each by a replica of its own."""
+
+    async def all_of_them() -> list[Json]:
+        binds = (bind(replica(calls, boxes=boxes), pod, node) for pod, node in nodes.items())
+        return list(await asyncio.gather(*binds))
+
+    return asyncio.run(all_of_them())
+
+
 def _unknown(_: str) -> Ledger | None:
     return None
 
@@ -170,40 +186,109 @@ def test_of_two_groups_that_begin_at_once_one_stays() -> None:
     """Two replicas that know nothing of each other would give half of the room to each."""
     calls = server()
 
-    async def both() -> list[Json]:
-        replicas = [replica(calls, boxes=ONE_BOX) for _ in range(2)]
-        binds = (bind(replicas[0], "a-0", "n1"), bind(replicas[1], "b-0", "n3"))
-        return list(await asyncio.gather(*binds))
-
-    first, second = asyncio.run(both())
+    first, second = at_once(calls, ONE_BOX, {"a-0": "n1", "b-0": "n3"})
     assert first["allowed"]
     assert not second["allowed"]
     assert "another group takes its room" in str(second["status"])
     assert entries(calls) == {"a-0": "n1"}
 
 
+def rivals(calls: Ledgers) -> list[Json]:
+    """Return the answers to the first pods of two groups, of which one has room, at once."""
+
+    async def both() -> list[Json]:
+        replicas = [replica(calls, boxes=ONE_BOX) for _ in range(2)]
+        binds = (bind(replicas[0], "a-0", "n1"), bind(replicas[1], "b-0", "n3"))
+        return list(await asyncio.gather(*binds))
+
+    return asyncio.run(both())
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConflictError(409, "Conflict", "changed"),
+        InvalidError(422, "Invalid", "a test failed"),
+        NotFoundError(404, "NotFound", "gone"),
+    ],
+)
+def test_an_entry_that_changed_meanwhile_is_left_to_expire(error: KubeError) -> None:
+    """Until then its group has room that the other one needs, so both go back."""
+    calls = server()
+
+    def fail() -> None:
+        raise error
+
+    calls.before_removal = fail
+    first, second = rivals(calls)
+
+    for answer in (first, second):
+        assert not answer["allowed"]
+        assert "another group takes its room" in str(answer["status"])
+        assert answer["status"]["code"] == 409
+    assert entries(calls) == {"a-0": "n1", "b-0": "n3"}
+    assert calls.removals == 2
+
+
+def test_a_ledger_that_has_moved_on_keeps_the_entry() -> None:
+    """An entry may be held by then, so it is removed on the version that was read or not at all."""
+    calls = server()
+
+    def move() -> None:
+        calls.stored["n3"]["metadata"]["resourceVersion"] = "999"
+
+    calls.before_removal = move
+    _, second = rivals(calls)
+
+    assert not second["allowed"]
+    assert entries(calls) == {"b-0": "n3"}
+
+
+def test_an_api_server_that_is_away_is_no_denial() -> None:
+    """The API server asks again, and the pod's own entry is there already."""
+    calls = server()
+
+    def fail() -> None:
+        raise UnreachableError("down", sent=False)
+
+    calls.before_removal = fail
+    with pytest.raises(LateError):
+        rivals(calls)
+
+
+def test_only_the_first_of_a_group_reads_all_ledgers() -> None:
+    """The others cost no more than any bind. Who opens a group and has an entry looks again."""
+    calls = server()
+    binder = replica(calls, boxes=ONE_BOX)
+    assert isinstance(binder.groups, GroupGuard)
+    known = binder.groups.groups
+    assert isinstance(known, Known)
+
+    assert asyncio.run(bind(binder, "a-0", "n1"))["allowed"]
+    assert calls.lists == 1
+    known.cluster.place("a-0", "n1")
+    assert asyncio.run(bind(binder, "a-1", "n2"))["allowed"]
+    assert calls.lists == 1
+    assert asyncio.run(bind(binder, "a-0", "n1"))["allowed"]
+    assert calls.lists == 2
+
+
 def test_two_groups_that_both_find_room_both_stay() -> None:
     """Each in a domain of its own."""
     calls = server()
 
-    async def both() -> list[Json]:
-        replicas = [replica(calls, boxes=TWO_BOXES) for _ in range(2)]
-        binds = (bind(replicas[0], "a-0", "n1"), bind(replicas[1], "b-0", "n5"))
-        return list(await asyncio.gather(*binds))
+    answers = at_once(calls, TWO_BOXES, {"a-0": "n1", "b-0": "n5"})
 
-    assert [answer["allowed"] for answer in asyncio.run(both())] == [True, True]
+    assert [answer["allowed"] for answer in answers] == [True, True]
 
 
 def test_two_pods_of_one_group_that_begin_at_once_end_in_one_domain() -> None:
     """Each replica may have chosen another; one of the two goes back to its scheduler."""
     calls = server()
 
-    async def both() -> list[Json]:
-        replicas = [replica(calls, boxes=TWO_BOXES) for _ in range(2)]
-        binds = (bind(replicas[0], "a-0", "n1"), bind(replicas[1], "a-1", "n5"))
-        return list(await asyncio.gather(*binds))
+    answers = at_once(calls, TWO_BOXES, {"a-0": "n1", "a-1": "n5"})
 
-    assert sum(answer["allowed"] for answer in asyncio.run(both())) == 1
+    assert sum(answer["allowed"] for answer in answers) == 1
     assert len(entries(calls)) == 1
 
 
@@ -257,35 +342,11 @@ def test_only_a_scheduler_that_chooses_tiers_may_take_a_wider_one(scheduler: str
     assert answer["allowed"] == (scheduler == "volcano"), answer
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        ConflictError(409, "Conflict", "it has changed"),
-        InvalidError(422, "Invalid", "a test failed"),
-        NotFoundError(404, "NotFound", "n1"),
-    ],
-)
-def test_an_entry_that_cannot_be_withdrawn_is_left_to_expire(error: ApiError) -> None:
-    """The pod is denied all the same, in the words of any group that comes second."""
-    calls = server()
-    assert asyncio.run(bind(replica(calls, boxes=ONE_BOX), "b-0", "n3"))["allowed"]
-    calls.withdrawals.append(error)
-
-    answer = asyncio.run(bind(replica(calls, boxes=ONE_BOX), "a-0", "n1"))
-
-    assert calls.withdrawals == []
-    assert not answer["allowed"]
-    message = answer["status"]["message"]
-    assert message == 'node "n1": another group takes its room at this moment [GroupDoesNotFit]'
-    assert answer["status"]["code"] == 409
-    assert entries(calls) == {"a-0": "n1", "b-0": "n3"}
-
-
 def test_an_entry_that_is_gone_is_not_withdrawn() -> None:
     """Its GPUNode was lost, or somebody took the entry back meanwhile."""
     calls = server()
     assert asyncio.run(bind(replica(calls, boxes=ONE_BOX), "b-0", "n3"))["allowed"]
-    calls.lose_after_commit = True
+    calls.before_list = lambda: calls.stored.update(n1=gpu_node(nodes_of(8, name="n1")))
 
     answer = asyncio.run(bind(replica(calls, boxes=ONE_BOX), "a-0", "n1"))
 
@@ -331,7 +392,7 @@ def test_a_pod_with_an_earlier_entry_looks_again_and_leaves_it(*, seen: bool) ->
 def test_a_pod_whose_entry_another_review_withdrew_is_denied() -> None:
     """It would be bound without one."""
     calls = server()
-    calls.lose_after_commit = True
+    calls.before_list = lambda: calls.stored.update(n1=gpu_node(nodes_of(8, name="n1")))
 
     assert not asyncio.run(bind(replica(calls, boxes=ONE_BOX), "a-0", "n1"))["allowed"]
     assert entries(calls) == {}

@@ -8,6 +8,7 @@ import orjson
 import pytest
 import yaml
 
+from allocator.config.fleet_file import load_fleet
 from allocator.config.manifest import pods_in
 from allocator.config.settings import FleetScope, Settings
 from allocator.model.gpu import Node
@@ -77,6 +78,33 @@ def text(found: Plan) -> list[str]:
     shown = list(map(plain_text, printed_lines(lines(found, "pod.yaml"))))
     assert max(map(len, shown)) <= WIDTH
     return shown
+
+
+BESIDE = """
+nodes:
+- {name: beside, model: A100-SXM4-40GB, mode: mps, busy: [{gpu: 0, memory: 30000, cores: 60}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("memory", "mode", "verdict"),
+    [
+        (9000, "mps", FeasibilityVerdict.FITS),
+        (20000, "mps", FeasibilityVerdict.NOT_NOW),
+        (90000, "mps", FeasibilityVerdict.NEVER),
+        (9000, "hami-core", FeasibilityVerdict.NEVER),
+        (9000, None, FeasibilityVerdict.NEVER),
+    ],
+)
+def test_a_gpu_in_mode_mps_of_a_fleet_file_serves_those_who_name_it(
+    memory: int, mode: str | None, verdict: FeasibilityVerdict
+) -> None:
+    """Its share in use counts, and nobody else ever gets it."""
+    fleet = load_fleet(BESIDE)
+    assert isinstance(fleet, Loaded)
+    written = asking(memory, annotations=None if mode is None else {MODE: mode})
+
+    assert outlook(planned(written, *fleet.value)).verdict is verdict
 
 
 FORGED = asking(3000, annotations={"vgpu-admission.io/c0.visible": "all"})

@@ -31,6 +31,15 @@ def test_without_an_amount_nothing_is_asked(values: dict[str, str]) -> None:
     assert form.problems == {}
 
 
+@pytest.mark.parametrize("mode", [Mode.MIG, Mode.HAMI_CORE, Mode.MPS])
+def test_each_mode_that_a_pod_may_name_can_be_asked(mode: Mode) -> None:
+    """None is missing from the form, and none is turned into another."""
+    amounts = fit_form({"mode": str(mode)}).amounts
+
+    assert amounts is not None
+    assert amounts.mode is mode
+
+
 @pytest.mark.parametrize(
     ("key", "text"),
     [
@@ -42,7 +51,12 @@ def test_without_an_amount_nothing_is_asked(values: dict[str, str]) -> None:
         ("cores", "\u0664"),
         ("count", "0"),
         ("count", "65"),
-        ("mode", "mps"),
+        ("mode", "smi"),
+        ("mode", "MPS"),
+        ("mode", "any"),
+        ("mode", "sgpu"),
+        ("mode", "mig,mps"),
+        ("mode", "m\u200bps"),
         ("model", "x" * 65),
     ],
 )
