@@ -267,8 +267,8 @@ class Careless(GroupGuard):
 class Hasty(GroupGuard):
     """Does not look a second time once it has opened a group."""
 
-    async def confirm(self, bind: BindRequest) -> Denied | None:
-        del bind
+    async def confirm(self, bind: BindRequest, *, earlier: bool = False) -> Denied | None:
+        del bind, earlier
         return None
 
 

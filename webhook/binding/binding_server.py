@@ -224,7 +224,7 @@ class BindingHandler:
         opens = groups.opens_group(bind)
         outcome = await self.commit(bind, context)
         if opens and isinstance(outcome, Commit):
-            return await groups.confirm(bind) or outcome
+            return await groups.confirm(bind, earlier=outcome.inputs.earlier) or outcome
         return outcome
 
     async def _commit_locked(self, bind: BindRequest, context: AdmissionContext) -> Outcome:

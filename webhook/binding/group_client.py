@@ -73,25 +73,34 @@ class GroupGuard:
         return None if steering is None else self._denial(bind, steering)
 
     def opens_group(self, bind: BindRequest) -> bool:
-        """Say whether the pod is the first of its group, and has no entry yet."""
-        steering = self.groups.steering(self.assumed_pods)
-        if steering is None or steering.entry_of(bind.live.uid) is not None:
-            return False
-        return steering.opens(self._pod(bind), bind.live.uid, bind.wanted.request)
+        """Say whether no other pod of the pod's group has a node or an entry.
 
-    async def confirm(self, bind: BindRequest) -> Denied | None:
+        An entry of its own says nothing: another review may have written it, which looks once more
+        only now, or never because it crashed.
+        """
+        steering = self.groups.steering(self.assumed_pods)
+        return steering is not None and steering.opens(
+            self._pod(bind), bind.live.uid, bind.wanted.request
+        )
+
+    async def confirm(self, bind: BindRequest, *, earlier: bool = False) -> Denied | None:
         """Return why the pod, whose entry opened its group, may not stay, if so.
 
-        Then the entry is removed, unless it has changed meanwhile.
+        Then the entry is removed, unless it has changed meanwhile. An *earlier* one, of another
+        review, stays: that may have let the Binding pass, and only it may take its entry back.
         """
         pod = self._pod(bind)
         for attempt in range(1, ATTEMPTS + 1):
             index = await self._read_ledgers()
             steering = self.groups.steering_on_ledgers(index, self.assumed_pods)
             if steering is None or pod is None or self._denial(bind, steering) is None:
-                return None
+                ledger = index.ledgers.get(bind.bound.node)
+                if ledger is not None and ledger.entry(bind.live.uid) is not None:
+                    return None
+                break  # another review of the pod has withdrawn it
             if attempt == ATTEMPTS or not steering.goes_first(pod, bind.wanted.request):
-                await self._withdraw(bind, index)
+                if not earlier:
+                    await self._withdraw(bind, index)
                 break
             await self.clock.sleep(PAUSE)
         text = f"node {quote(bind.bound.node)}: another group takes its room at this moment"

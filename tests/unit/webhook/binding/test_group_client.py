@@ -45,6 +45,7 @@ class Ledgers(FakeApiClient):
 
     stored: dict[str, Json]
     pods: dict[str, Json]
+    before_list: Callable[[], None] = lambda: None
     before_removal: Callable[[], None] = lambda: None
     removals: int = 0
     lists: int = 0
@@ -54,6 +55,7 @@ class Ledgers(FakeApiClient):
         name = path.rpartition("/")[2]
         if name == "gpunodes":
             self.lists += 1
+            self.before_list()
             return orjson.dumps({"items": list(self.stored.values())})
         return orjson.dumps((self.stored if "/gpunodes/" in path else self.pods)[name])
 
@@ -255,7 +257,7 @@ def test_an_api_server_that_is_away_is_no_denial() -> None:
 
 
 def test_only_the_first_of_a_group_reads_all_ledgers() -> None:
-    """The others, and a pod that has an entry already, cost no more than any bind."""
+    """The others cost no more than any bind. Who opens a group and has an entry looks again."""
     calls = server()
     binder = replica(calls, boxes=ONE_BOX)
     assert isinstance(binder.groups, GroupGuard)
@@ -265,9 +267,10 @@ def test_only_the_first_of_a_group_reads_all_ledgers() -> None:
     assert asyncio.run(bind(binder, "a-0", "n1"))["allowed"]
     assert calls.lists == 1
     known.cluster.place("a-0", "n1")
-    assert asyncio.run(bind(binder, "a-0", "n1"))["allowed"]
     assert asyncio.run(bind(binder, "a-1", "n2"))["allowed"]
     assert calls.lists == 1
+    assert asyncio.run(bind(binder, "a-0", "n1"))["allowed"]
+    assert calls.lists == 2
 
 
 def test_two_groups_that_both_find_room_both_stay() -> None:
@@ -337,3 +340,59 @@ def test_only_a_scheduler_that_chooses_tiers_may_take_a_wider_one(scheduler: str
     answer = asyncio.run(bind(binder, "new-0", "n4"))
 
     assert answer["allowed"] == (scheduler == "volcano"), answer
+
+
+def test_an_entry_that_is_gone_is_not_withdrawn() -> None:
+    """Its GPUNode was lost, or somebody took the entry back meanwhile."""
+    calls = server()
+    assert asyncio.run(bind(replica(calls, boxes=ONE_BOX), "b-0", "n3"))["allowed"]
+    calls.before_list = lambda: calls.stored.update(n1=gpu_node(nodes_of(8, name="n1")))
+
+    answer = asyncio.run(bind(replica(calls, boxes=ONE_BOX), "a-0", "n1"))
+
+    assert not answer["allowed"]
+    assert entries(calls) == {"b-0": "n3"}
+
+
+def test_whoever_withdraws_takes_nobody_else_s_entry() -> None:
+    """Others of the same node stay."""
+    calls = server()
+    assert asyncio.run(bind(replica(calls, boxes=ONE_BOX), "b-0", "n3"))["allowed"]
+    before = calls.stored["n1"]
+    other = gpu_node(nodes_of(8, name="n1"), [entry("small", soft_grant(1, gpu="GPU-n9-0"))])
+    calls.stored["n1"] = {**before, "spec": other["spec"]}
+
+    answer = asyncio.run(bind(replica(calls, boxes=ONE_BOX), "a-0", "n1"))
+
+    assert not answer["allowed"]
+    assert entries(calls) == {"small": "n1", "b-0": "n3"}
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_pod_with_an_earlier_entry_looks_again_and_leaves_it(*, seen: bool) -> None:
+    """Of a review that crashed before its second look, or that lets the Binding pass just now."""
+    calls = server()
+    assert asyncio.run(bind(replica(calls, boxes=ONE_BOX), "b-0", "n3"))["allowed"]
+    own = entry("a-0", *(soft_grant(40536, 100, gpu=f"GPU-n1-{n}") for n in range(8)))
+    calls.stored["n1"] = gpu_node(nodes_of(8, name="n1"), [own])
+    binder = replica(calls, boxes=ONE_BOX)
+    assert isinstance(binder.groups, GroupGuard)
+    known = binder.groups.groups
+    assert isinstance(known, Known)
+    if seen:
+        known.cluster.entries["a-0"] = "n1", own
+
+    answer = asyncio.run(bind(binder, "a-0", "n1"))
+
+    assert not answer["allowed"]
+    assert "another group takes its room" in str(answer["status"])
+    assert entries(calls) == {"a-0": "n1", "b-0": "n3"}
+
+
+def test_a_pod_whose_entry_another_review_withdrew_is_denied() -> None:
+    """It would be bound without one."""
+    calls = server()
+    calls.before_list = lambda: calls.stored.update(n1=gpu_node(nodes_of(8, name="n1")))
+
+    assert not asyncio.run(bind(replica(calls, boxes=ONE_BOX), "a-0", "n1"))["allowed"]
+    assert entries(calls) == {}
