@@ -172,12 +172,12 @@ def _listed_devices(bind: BindRequest) -> Mapping[str, Sequence[ListedDevice]]:
     written = pod.metadata.annotations or {}
     parts: Sequence[Sequence[ListedDevice]]
     names: Sequence[str]
-    if written.get(LIST_NODE_ANNOTATION) == node:
+    if family_of(bind.wanted.request).inventory is not None:  # its plugin reads no other list
+        parts = [[ListedDevice(uuid, 0, 0) for uuid in part] for part in _listed_by_family(bind)]
+        names = _container_names(bind)
+    elif written.get(LIST_NODE_ANNOTATION) == node:
         parts = parse_device_list(written.get(LIST_ANNOTATION, ""))
         names = [container_request.name for container_request in bind.wanted.request.containers]
-    elif uuids := _listed_by_family(bind):
-        parts = [[ListedDevice(uuid, 0, 0) for uuid in part] for part in uuids]
-        names = _container_names(bind)
     elif written.get(NODE_KEY) == node:
         parts = parse_hami_list(written.get(ALLOCATED_KEY, "")) or ()
         names = _container_names(bind)
@@ -288,6 +288,8 @@ def _listed_gpus(bind: BindRequest) -> tuple[str, ...]:
     written = bind.live.pod.metadata.annotations or {}
     if uuids := _listed_by_family(bind):
         return tuple(dict.fromkeys(chain.from_iterable(uuids)))
+    if family_of(bind.wanted.request).inventory is not None:
+        return ()  # its plugin reads no other list
     if written.get(LIST_NODE_ANNOTATION) != bind.bound.node:
         return wished_gpus(written, bind.bound.node)
     return listed_uuids(written.get(LIST_ANNOTATION, ""))

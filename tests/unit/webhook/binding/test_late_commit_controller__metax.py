@@ -88,3 +88,32 @@ def test_a_word_for_another_node_is_none() -> None:
     text = '[[],[{"uuid":"GPU-z"}]]'
 
     assert scene(late(text, hami_node="n7"), node=NODE).sweep().how == ["chosen"]
+
+
+@pytest.mark.parametrize(
+    "notes",
+    [
+        {"volcano.sh/vgpu-ids-new": ";GPU-z,NVIDIA,1,0:;", "volcano.sh/vgpu-node": "n0"},
+        {"volcano.sh/vgpu-ids-new": "GPU-a,NVIDIA,1,0:;", "volcano.sh/vgpu-node": "n0"},
+        {"hami.io/vgpu-devices-allocated": "GPU-z,NVIDIA,1,0:;", "hami.io/vgpu-node": "n0"},
+    ],
+)
+def test_a_list_for_the_plugin_of_another_family_says_nothing(notes: dict[str, str]) -> None:
+    """MetaX's plugin does not read it, so neither a GPU nor a refusal follows from it."""
+    found = scene(bound(notes, asking=ASKING, node=NODE) | {"status": STARTED}, node=NODE).sweep()
+
+    assert [entry.pod for entry in found.promised] == ["p"]
+    assert found.how == ["chosen"]
+
+
+def test_its_own_list_counts_beside_one_for_another_plugin() -> None:
+    """Else a tenant would be charged on another GPU than the one that it uses."""
+    other = {"volcano.sh/vgpu-ids-new": "GPU-a,NVIDIA,1,0:;", "volcano.sh/vgpu-node": "n0"}
+    written = late('[[],[{"uuid":"GPU-b"}]]')
+    written["metadata"]["annotations"] |= other
+
+    found = scene(written, node=NODE).sweep()
+
+    (entry,) = found.promised
+    assert entry.containers[0].grants[0].gpu == "GPU-b"
+    assert found.how == ["told"]
