@@ -52,15 +52,20 @@ class LedgerIndex:
 
     ledgers: Mapping[str, Ledger]  # by node
     entries: Mapping[str, tuple[str, Entry]]  # by pod uid
+    doubled: frozenset[str] = frozenset()  # uids of pods with entries on several nodes
 
     @classmethod
     def of(cls, ledgers: Iterable[Ledger]) -> "LedgerIndex":
         """Return the index of *ledgers*."""
         known = {ledger.name: ledger for ledger in ledgers}
-        entries = {
-            entry.uid: (name, entry) for name, ledger in known.items() for entry in ledger.entries
-        }
-        return cls(known, entries)
+        entries: dict[str, tuple[str, Entry]] = {}
+        doubled = set()
+        for name, ledger in known.items():
+            for entry in ledger.entries:
+                if entry.uid in entries:
+                    doubled.add(entry.uid)
+                entries[entry.uid] = name, entry
+        return cls(known, entries, frozenset(doubled))
 
 
 @dataclass(frozen=True, kw_only=True)

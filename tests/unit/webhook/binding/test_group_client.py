@@ -129,6 +129,13 @@ def replica(calls: Ledgers, *, boxes: Mapping[str, Mapping[str, Sequence[str]]])
     return binder
 
 
+def unguarded(calls: Ledgers) -> BindingHandler:
+    """Return a replica that knows no groups."""
+    binder = replica(calls, boxes=ONE_BOX)
+    binder.groups = None
+    return binder
+
+
 def at_once(
     calls: Ledgers, boxes: Mapping[str, Mapping[str, Sequence[str]]], nodes: Mapping[str, str]
 ) -> list[Json]:
@@ -271,6 +278,20 @@ def test_only_the_first_of_a_group_reads_all_ledgers() -> None:
     assert calls.lists == 1
     assert asyncio.run(bind(binder, "a-0", "n1"))["allowed"]
     assert calls.lists == 2
+
+
+@pytest.mark.parametrize("node", ["n2", "n4"])
+def test_nobody_opens_a_group_beside_a_member_on_two_nodes(node: str) -> None:
+    """The answer to one of its binds was lost, and it may be bound to either of them."""
+    calls = server()
+    assert asyncio.run(bind(replica(calls, boxes=ONE_BOX), "a-0", "n1"))["allowed"]
+    asyncio.run(bind(unguarded(calls), "a-0", "n3"))
+
+    answer = asyncio.run(bind(replica(calls, boxes=ONE_BOX), "a-1", node))
+
+    assert not answer["allowed"]
+    assert "another group takes its room" in answer["status"]["message"]
+    assert "a-1" not in entries(calls)
 
 
 def test_two_groups_that_both_find_room_both_stay() -> None:
