@@ -93,7 +93,11 @@ class GroupGuard:
         for attempt in range(1, ATTEMPTS + 1):
             index = await self._read_ledgers()
             steering = self.groups.steering_on_ledgers(index, self.assumed_pods)
-            if steering is None or pod is None or self._fits(bind, pod, steering, index):
+            if (
+                steering is None
+                or pod is None
+                or (not self._is_undecided(pod, index) and self._denial(bind, steering) is None)
+            ):
                 ledger = index.ledgers.get(bind.bound.node)
                 if ledger is not None and ledger.entry(bind.live.uid) is not None:
                     return None
@@ -106,18 +110,13 @@ class GroupGuard:
         text = f"node {quote(bind.bound.node)}: another group takes its room at this moment"
         return Denied(conflict(f"{text} [{Reason.GROUP}]"), Reason.GROUP)
 
-    def _fits(
-        self, bind: BindRequest, pod: GroupPod, steering: GroupSteering, index: LedgerIndex
-    ) -> bool:
-        """Say whether the pod may stay in its group, as all ledgers have it.
+    def _is_undecided(self, pod: GroupPod, index: LedgerIndex) -> bool:
+        """Say whether another member of the pod's job may be bound to either of two nodes.
 
-        Not beside a member that is being bound to two nodes, as after an answer that was lost:
-        nobody knows yet where the group is.
+        So it is after an answer that was lost, and nobody knows yet where the group is.
         """
         members = (one for one in self.groups.pods.job(pod.job) if one.uid != pod.uid)
-        if any(not one.node and one.uid in index.doubled for one in members):
-            return False
-        return self._denial(bind, steering) is None
+        return any(not one.node and one.uid in index.doubled for one in members)
 
     def _denial(self, bind: BindRequest, steering: GroupSteering) -> Denied | None:
         node = bind.bound.node
