@@ -130,6 +130,19 @@ class GroupSteering:
         own = self._group(pod, request)
         return own is not None and not self._need(own, uid, request).placed
 
+    def is_together(self, node: str, pod: GroupPod, request: PodRequest) -> bool:
+        """Say whether *node* and all pods of the group that have a node are in one domain.
+
+        :meth:`refusal` follows the most pods of a group that is apart already. Pods that came at
+        once to a wrong domain would vouch for each other so.
+        """
+        own = self._group(pod, request)
+        if own is None:
+            return True
+        placed = self._need(own, pod.uid, request).placed.keys()
+        around = (one.nodes for one in self.tree.around.get(node, ()))
+        return any(placed <= set(nodes) for nodes in ((node,), *around))
+
     def goes_first(self, pod: GroupPod, request: PodRequest) -> bool:
         """Say whether of all pods that open a group at this moment *pod* is the one that stays."""
         own = self._group(pod, request)

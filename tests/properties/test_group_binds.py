@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 import orjson
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 
 from allocator.ledger.ledger import parse_ledger
@@ -25,6 +25,9 @@ BOXES = {
 }
 NODES = [f"n{number}" for number in range(1, 9)]
 PODS = [f"{job}-{number}" for job in "ab" for number in range(4)]
+
+
+Rounds = list[tuple[list[tuple[int, str, str]], set[int]]]
 
 
 @dataclass(slots=True)
@@ -99,11 +102,14 @@ ROUNDS = st.lists(
 )
 
 
+# Two that come to a wrong domain at once must not vouch for each other.
+TOGETHER: Rounds = [([(0, "b-1", "n5")], set()), ([(0, "b-0", "n1"), (0, "b-2", "n2")], set())]
+
+
+@example(TOGETHER, 32)
 @given(ROUNDS, st.sampled_from([16, 32]))
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
-def test_every_group_stays_within_one_domain(
-    rounds: list[tuple[list[tuple[int, str, str]], set[int]]], size: int
-) -> None:
+def test_every_group_stays_within_one_domain(rounds: Rounds, size: int) -> None:
     """Whatever each replica knew, all entries of a group are below one switchbox.
 
     And every pod whose bind was allowed has its entry, on the node that it was bound to.

@@ -96,7 +96,11 @@ class GroupGuard:
             if (
                 steering is None
                 or pod is None
-                or (not self._is_undecided(pod, index) and self._denial(bind, steering) is None)
+                or (
+                    steering.is_together(bind.bound.node, pod, bind.wanted.request)
+                    and not self._is_undecided(pod, index)
+                    and self._denial(bind, steering) is None
+                )
             ):
                 ledger = index.ledgers.get(bind.bound.node)
                 if ledger is not None and ledger.entry(bind.live.uid) is not None:
