@@ -94,6 +94,12 @@ class MpsController:
             if (why := self.refusal or _why_waiting(each.progress))
         }
 
+    def followed(self) -> frozenset[str]:
+        """Return the GPUs of which it is known what mode they are to be in, by UUID."""
+        return frozenset(
+            gpu for gpu, each in self._settling.gpus.items() if each.desired is not None
+        )
+
     def progress(self) -> Mapping[str, MpsProgress]:
         """Return how far each GPU is that is to be in the mode, by UUID."""
         return {

@@ -32,6 +32,7 @@ Json = dict[str, object]
 # Age of an entry after which kubelet has decided about its pod; entries have whole seconds.
 ADMITTED_WITHIN: Final = timedelta(seconds=4)
 MEMORY_STEP: Final = 256  # MiB; foreign memory is reported in multiples
+UNFOLLOWED: Final = "mode mps: its daemon was not looked at yet"
 LONGEST_REASON: Final = 256  # characters; the CRD's bound
 
 
@@ -56,6 +57,8 @@ class Hardware:
     mps_clients: int = 0
     # the clients that a server takes that refused one, by the UUID of its GPU
     mps_limits: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    # GPUs whose daemons, if they are to have any, are looked after; None: all
+    mps_followed: frozenset[str] | None = None
     instances: tuple[RealisedInstance, ...] = ()
     # why a GPU takes no entries, by UUID
     unhealthy: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -134,6 +137,8 @@ def _served_gpu(
     if mode is Mode.MPS:
         most = most_clients(hardware.cuda, seen=hardware.mps_clients)
         slots = min(slots, hardware.mps_limits.get(device.uuid, most))
+        if hardware.mps_followed is not None and device.uuid not in hardware.mps_followed:
+            reason = reason or UNFOLLOWED
     reason = hardware.unhealthy.get(device.uuid, "") or reason or mode_clash(mode, before)
     if device.memory < 1:  # the API server would refuse the whole object
         reason = reason or "the driver does not report its memory"

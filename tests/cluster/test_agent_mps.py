@@ -1,7 +1,6 @@
 """A pod in mode mps on a real node: our stand-in plays the daemon, the rest is as it is."""
 
 import json
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -35,7 +34,6 @@ NODE_CONFIG = "volcano-vgpu-node-config"
 HOST_ROOT = "usr/local/vgpu"
 PIPE, SHARED = "/tmp/nvidia-mps", "/dev/shm"  # as a container has them
 WITHIN = 60.0
-STEADY = 5.0
 SHARE = {NUMBER: 1, MEMORY: 3000, CORES: 30}
 
 
@@ -92,36 +90,14 @@ def beside(name: str = "p") -> Json:
 
 
 def ready(found: GpuNode) -> bool:
-    """Say whether the GPU takes pods: it has a daemon, and kubelet may give its devices out."""
+    """Say whether the GPU takes pods."""
     gpus = found.ledger().node.gpus
-    healthy = [(gpu.mode, gpu.healthy) for gpu in gpus] == [(Mode.MPS, True)]
-    return healthy and daemon(found) != 0 and given_out(found)
-
-
-def given_out(found: GpuNode) -> bool:
-    """Say whether kubelet takes the devices of the node for healthy, as it last logged."""
-    lines = (found.node.host.folder / "kubelet.log").read_text().splitlines()
-    told = [line for line in lines if "Processed device updates" in line and NUMBER in line]
-    return bool(told) and not told[-1].endswith("healthyCount=0")
-
-
-def stays_ready(found: GpuNode) -> None:
-    """Wait until the GPU has been ready for some seconds: it is so before its daemon is looked at.
-
-    A pod that kubelet rejects in between ends for good.
-    """
-    since = time.monotonic()
-    deadline = since + WITHIN
-    while time.monotonic() < since + STEADY:
-        assert time.monotonic() < deadline
-        if not ready(found):
-            since = time.monotonic()
-        time.sleep(0.1)
+    return [(gpu.mode, gpu.healthy) for gpu in gpus] == [(Mode.MPS, True)]
 
 
 def test_a_pod_has_its_daemon_and_outlives_its_end(gpu_node: GpuNode, team: str) -> None:
     """It is limited, is told when its daemon is killed, and another daemon serves the next pod."""
-    stays_ready(gpu_node)
+    wait_for(lambda: ready(gpu_node), within=WITHIN)
     gpu_node.site.create(team, beside())
     found = running(gpu_node.site, team)
     wait_for(lambda: "say listed" in gpu_node.node.log(found, "main"), within=WITHIN)
@@ -142,7 +118,6 @@ def test_a_pod_has_its_daemon_and_outlives_its_end(gpu_node: GpuNode, team: str)
     undisturbed(gpu_node, team, ["p"])
     assert compute_mode(gpu_node) == exclusive()
 
-    stays_ready(gpu_node)
     gpu_node.site.create(team, beside("next"))
     running(gpu_node.site, team, "next")
 
@@ -150,7 +125,6 @@ def test_a_pod_has_its_daemon_and_outlives_its_end(gpu_node: GpuNode, team: str)
 def test_the_compute_mode_goes_back_when_the_daemon_is_dead(gpu_node: GpuNode, team: str) -> None:
     """The administrator takes the GPU out of the mode; nobody is left to answer a quit."""
     empty(gpu_node)
-    stays_ready(gpu_node)
     gpu_node.site.create(team, beside())
     running(gpu_node.site, team)
     patch = f"{CONFIG_MAPS}/{NODE_CONFIG}"

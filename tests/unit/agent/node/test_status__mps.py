@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from agent.driver.driver import Device, MigMode
-from agent.node.status import Hardware, served_gpus, wants_mps
+from agent.node.status import UNFOLLOWED, Hardware, served_gpus, wants_mps
 from allocator.config.device_config import DeviceConfig, NodeConfig
 from allocator.ledger.ledger import Ledger
 from allocator.model.allocation import Grant
@@ -159,3 +159,18 @@ def test_no_more_pods_share_a_gpu_than_the_driver_takes(
     assert few.gpu.slots == 8
     (soft,) = served_gpus(full, DeviceConfig(), replace(node, mode=Mode.HAMI_CORE), before=None)
     assert soft.gpu.slots == split
+
+
+def test_a_gpu_whose_daemon_nobody_looks_after_takes_no_pod() -> None:
+    """It is so for a moment after the start; kubelet fails a pod for good that comes then."""
+    hardware = Hardware(devices=(device(),), mps_followed=frozenset())
+    (early,) = served_gpus(hardware, DeviceConfig(), TO_BE_MPS, before=None)
+    assert (early.gpu.mode, early.gpu.healthy, early.reason) == (Mode.MPS, False, UNFOLLOWED)
+
+    shared = replace(TO_BE_MPS, mode=Mode.HAMI_CORE)
+    (other,) = served_gpus(hardware, DeviceConfig(), shared, before=None)
+    assert other.gpu.healthy
+
+    followed = replace(hardware, mps_followed=frozenset({"GPU-0"}))
+    (later,) = served_gpus(followed, DeviceConfig(), TO_BE_MPS, before=None)
+    assert later.gpu.healthy
