@@ -126,9 +126,12 @@ class GroupSteering:
         return OUTSIDE.text if taken is None else taken.text
 
     def opens(self, pod: GroupPod | None, uid: str, request: PodRequest) -> bool:
-        """Say whether the pod is the first of its group that gets a node."""
+        """Say whether no other pod of its group is known to be bound.
+
+        An entry alone is no proof of where the group is: it may be withdrawn, or be one of two.
+        """
         own = self._group(pod, request)
-        return own is not None and not self._need(own, uid, request).placed
+        return own is not None and not any(one.node for one in own.members if one.uid != uid)
 
     def is_together(self, node: str, pod: GroupPod, request: PodRequest) -> bool:
         """Say whether *node* and all pods of the group that have a node are in one domain.

@@ -100,7 +100,6 @@ class GroupRun:
     agents: list[Agent] = field(default_factory=list)
     replicas: list[Replica] = field(default_factory=list)
     schedulers: Schedulers = field(init=False)
-    binding: set[str] = field(default_factory=set)  # names of pods
 
     def __post_init__(self) -> None:
         """Set everything up as it is on a good day."""
@@ -152,13 +151,9 @@ class GroupRun:
                 self.proceed(faults=True)
 
     def bind(self, name: str, node: str) -> None:
-        """Begin to bind a pod, as its scheduler, which does not ask and binds it once at a time."""
-        if name in self.binding:
-            return
-        self.binding.add(name)
+        """Begin to bind a pod, as a scheduler that does not ask."""
         binding = binding_of(self.world.pods[name], node)
         self.schedulers.begin(self.schedulers.attempt(binding))
-        self.schedulers.attempts[-1].add_done_callback(lambda _: self.binding.discard(name))
 
     def proceed(self, *, faults: bool) -> None:
         """Carry a call one step on, or let time pass where there is none."""

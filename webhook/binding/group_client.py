@@ -73,10 +73,10 @@ class GroupGuard:
         return None if steering is None else self._denial(bind, steering)
 
     def opens_group(self, bind: BindRequest) -> bool:
-        """Say whether no other pod of the pod's group has a node or an entry.
+        """Say whether no other pod of the pod's group is known to be bound.
 
-        An entry of its own says nothing: another review may have written it, which looks once more
-        only now, or never because it crashed.
+        Entries say nothing: another review may have written one, which looks once more only now, or
+        never because it crashed.
         """
         steering = self.groups.steering(self.assumed_pods)
         return steering is not None and steering.opens(
