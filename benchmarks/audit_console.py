@@ -143,7 +143,9 @@ def _send_all(site: Installation, port: int, folder: Path) -> None:
     """Send the records of many decisions as a webhook does."""
     now = int(time.time() * 1000)
     maker = RecordMaker(seed=3, start=now - PERIOD, step=PERIOD / DECISIONS, nodes=5000)
-    records = [one for one in in_order(maker.decisions(DECISIONS), before=now) if _is_of_webhook(one)]
+    records = [
+        one for one in in_order(maker.decisions(DECISIONS), before=now) if _is_of_webhook(one)
+    ]
     files = folder / "files"
     context = ssl.create_default_context(cafile=str(files / "ca.crt"))
     context.load_cert_chain(files / "tls.crt", files / "tls.key")
