@@ -19,6 +19,7 @@ from allocator.families.registry import family_of
 from allocator.hami.node_lock_client import NodeLockClient
 from allocator.ledger.commit import remove_entries
 from allocator.ledger.ledger import Ledger
+from allocator.ledger.reclaim import MOST_PROMISES
 from allocator.model.request import PodRequest
 from allocator.model.untrusted import quote
 from kube.client import ApiClient
@@ -36,7 +37,6 @@ from webhook.binding.binding_annotations import (
 from webhook.binding.commit_client import PATIENCE, CommitQueues, LateError
 from webhook.binding.decide import (
     CONFLICT,
-    MOST_PROMISES,
     BindRequest,
     Denied,
     NoRequest,
@@ -224,7 +224,8 @@ class BindingHandler:
         opens = groups.opens_group(bind)
         outcome = await self.commit(bind, context)
         if opens and isinstance(outcome, Commit):
-            return await groups.confirm(bind, earlier=outcome.inputs.earlier) or outcome
+            earlier = outcome.inputs.earlier
+            return await groups.confirm(bind, outcome.entry, earlier=earlier) or outcome
         return outcome
 
     async def _commit_locked(self, bind: BindRequest, context: AdmissionContext) -> Outcome:
