@@ -88,8 +88,8 @@ class BindingHandler:
     records: BindRecords = UNNAMED_RECORDS  # makes them
     # Learns demand: the pod's uid, what it asked for, and whether the node was full.
     learn_arrival: Callable[[str, PodRequest, bool], None] = lambda _uid, _request, _failed: None
-    # Takes a pod's uid and the refusal's text where its node has nothing for it.
-    note_refusal: Callable[[str, str], None] = lambda _uid, _text: None
+    # Takes a pod's uid, and text and code of the refusal where its node has nothing for it.
+    note_refusal: Callable[[str, str, str], None] = lambda _uid, _text, _code: None
     # Counts the decision and the code of its reason.
     count_decision: Callable[[str, str], None] = lambda _decision, _reason: None
     # Takes the seconds that any bind took.
@@ -186,7 +186,8 @@ class BindingHandler:
         if not bound.request.dry_run and (full or isinstance(outcome, Commit)):
             self.learn_arrival(live.uid, judged.wanted.request, full)
         if not bound.request.dry_run and isinstance(outcome, Refusal | Denied):
-            self.note_refusal(live.uid, _refusal(outcome).message)
+            _, code = decision_labels(outcome)
+            self.note_refusal(live.uid, _refusal(outcome).message, code)
         return outcome
 
     async def _read_pod(self, bound: BindingReview) -> LivePod | None:
