@@ -54,13 +54,11 @@ class ReclaimController:
         agents_serve: Callable[[], bool],
         write_record: WriteRecord = write_nothing,
         clock: Clock = SYSTEM,
-        most_entries: int = MOST_PROMISES,
     ) -> None:
         """Work through *client*.
 
         *ledgers* returns the GPUNodes by name, ``None`` while not all are known; *agents_serve*
-        says whether our agents serve the nodes. *write_record* takes a record of each removal. A
-        pod that is not bound keeps *most_entries*.
+        says whether our agents serve the nodes. *write_record* takes a record of each removal.
         """
         self._client = client
         self._pods = pods
@@ -68,7 +66,6 @@ class ReclaimController:
         self._agents_serve = agents_serve
         self._write_record = write_record
         self._clock = clock
-        self._most_entries = most_entries
         self._backoff: Backoff[tuple[str, str, str]] = Backoff(clock)
         self._queue: Workqueue[str] = Workqueue()
         self._pod_changes: ChangeTracker[PodSummary] = ChangeTracker()
@@ -130,12 +127,12 @@ class ReclaimController:
     def _other_nodes(self, node: str, uid: str) -> Sequence[str]:
         """Return the nodes with other entries of a pod, where the caches show more than enough."""
         others = self._nodes_by_pod.nodes_of(uid) - {node} if uid else frozenset()
-        return sorted(others)[:_MOST_READ] if len(others) >= self._most_entries else ()
+        return sorted(others)[:_MOST_READ] if len(others) >= MOST_PROMISES else ()
 
     def _is_surplus_by_caches(self, node: str, entry: Entry, ledgers: Mapping[str, Ledger]) -> bool:
         others = self._other_nodes(node, entry.uid)
         known = (ledgers[name] for name in others if name in ledgers)
-        return bool(others) and is_surplus(entry, node, known, most=self._most_entries)
+        return bool(others) and is_surplus(entry, node, known)
 
     async def _surplus_uids(self, ledger: Ledger, entries: Iterable[Entry]) -> frozenset[str]:
         """Return the pods that have enough newer entries on other nodes, whose ledgers are read."""
@@ -144,7 +141,7 @@ class ReclaimController:
             names = self._other_nodes(ledger.name, entry.uid)
             others = [await self._read_ledger(name) for name in names]
             present = [other for other in others if other is not None]
-            if names and is_surplus(entry, ledger.name, present, most=self._most_entries):
+            if names and is_surplus(entry, ledger.name, present):
                 found.add(entry.uid)
         return frozenset(found)
 

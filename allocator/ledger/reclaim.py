@@ -49,17 +49,15 @@ def may_be_reclaimable(
     return pod.node != node and age >= UNBOUND_AGE
 
 
-def is_surplus(
-    entry: Entry, node: str, others: Iterable[Ledger], *, most: int = MOST_PROMISES
-) -> bool:
-    """Say whether *others*, ledgers of other nodes, have *most* newer entries of the same pod.
+def is_surplus(entry: Entry, node: str, others: Iterable[Ledger]) -> bool:
+    """Say whether *others*, ledgers of other nodes, have all newer entries that a pod may have.
 
     A write that lands after its review was answered with 503 makes such an entry.
     """
     mine = entry.since, node
     entries = ((ledger.entry(entry.uid), ledger.name) for ledger in others)
     newer = sum(one is not None and (one.since, name) > mine for one, name in entries)
-    return newer >= most
+    return newer >= MOST_PROMISES
 
 
 def is_settled(pod: PodSummary | None, *, node: str) -> bool:

@@ -136,7 +136,6 @@ def replica(world: World, wiring: Wiring, fault: Fault, *, around: AdmissionCont
             ledgers=inventory.ledgers,
             agents_serve=lambda: not fault.hasty,
             clock=replace(clock, wall=lambda: NOON) if fault.ageless else clock,
-            most_entries=fault.most_entries,
         ),
         upkeep=fault.upkeep(calls, inventory, upstream=lambda: False, clock=clock),
         late=fault.late(
