@@ -11,6 +11,7 @@ import pytest
 
 from allocator.catalog.keys import ASSIGNMENT_KEY
 from allocator.cluster.inventory import GPU_NODES
+from allocator.ledger.reclaim import MOST_PROMISES
 from tests.builders.pods import Json
 from tests.fakes.api_objects import Place, parsed
 from tests.fakes.api_server import ApiServer
@@ -27,7 +28,6 @@ from tests.integration.webhook.hostile import (
 from tests.integration.webhook.replica import FULL, Ports, cluster, kept, parts, replica
 from tests.integration.webhook.talking import said
 from tests.integration.webhook.verdicts import Said, patched
-from webhook.binding.decide import MOST_PROMISES
 
 SEED: Final = 20261122
 PAYLOADS: Final = 10_000
