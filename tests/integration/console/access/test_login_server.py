@@ -15,7 +15,7 @@ import pytest
 from aiohttp import ClientError
 from structlog.testing import capture_logs
 
-from console.access.login_server import LARGEST_FORM, login_address, safe_next
+from console.access.login_server import LARGEST_FORM, LONGEST_NEXT, login_address, safe_next
 from console.access.session import FORM_COOKIE, SESSION_COOKIE
 from console.store.opening import open_store
 from console.store.store import RecordStore
@@ -225,7 +225,7 @@ def test_guessing_is_slow(store: RecordStore) -> None:
                 assert await browser.log_in(f"guess-{number}") == 401
             asked_before = len(browser.site.reviews.asked)
             assert await browser.log_in("guess-10") == 429
-            assert "try again in" in browser.text
+            assert "Too many failed logins; try again in" in browser.text
             assert await browser.log_in("t-amy") == 429
             assert browser.retry_after == "7"  # whole seconds, so one more than the six
             assert len(browser.site.reviews.asked) == asked_before
@@ -262,6 +262,19 @@ def test_a_form_of_another_site_logs_nobody_in(
             assert await browser.ask("/login", form, **headers) == 403
             assert await browser.sees() == 401
             assert not browser.site.reviews.asked
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("site", ["same-origin", "none", ""])
+def test_a_form_of_ours_says_where_it_is_from(store: RecordStore, site: str) -> None:
+    """Browsers name the origin of each form that is posted."""
+
+    async def scenario() -> None:
+        async with console(store) as browser:
+            headers = {"Origin": browser.site.url, "Sec_Fetch_Site": site}
+            assert await browser.log_in("t-amy", **headers) == 303
+            assert await browser.sees() == 200
 
     play(scenario)
 
@@ -388,7 +401,9 @@ def test_no_login_leads_to_another_site(store: RecordStore) -> None:
         "/a\r\nSet-Cookie: x=y",
         "/a\0",
         "/é",
-        "/" + "a" * 3000,
+        "/a\\b",
+        "/a?b=\\",
+        "/" + "a" * LONGEST_NEXT,
     ],
 )
 def test_only_our_own_addresses_follow(text: str) -> None:
@@ -399,6 +414,7 @@ def test_only_our_own_addresses_follow(text: str) -> None:
 def test_an_address_of_ours_follows() -> None:
     """With its query; the first page needs no mention."""
     assert safe_next("/decisions?pod=a%20b") == "/decisions?pod=a%20b"
+    assert safe_next("/".ljust(LONGEST_NEXT, "a")) == "/".ljust(LONGEST_NEXT, "a")
     assert login_address("/", "") == "/login"
     assert login_address("/pods", "ns=a") == "/login?next=%2Fpods%3Fns%3Da"
 
