@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 import pytest
 from structlog.testing import capture_logs
 
+from allocator.model.gpu import Node
 from kube.clock import Clock
 from kube.errors import UnreachableError
 from tests.builders.bindings import answered, binding, review, stored
 from tests.builders.gpunodes import Json, entry, gpu_node
-from tests.builders.model import nodes_of, soft_grant
-from tests.builders.pods import container, pod, received
+from tests.builders.model import T4, gpu, node, nodes_of, soft_grant
+from tests.builders.pods import MEMORY, NUMBER, admitted, container, pod, received
 from tests.fakes.ledger_server import LedgerServer
 from tests.harness.records import KeptRecords
 from tests.unit.webhook.binding.test_binding_server import AROUND, api, named
@@ -124,3 +125,44 @@ def test_a_bind_that_is_put_off_is_logged() -> None:
 
     [line] = [line for line in logs if line["event"] == "bind deferred"]
     assert (line["node"], line["pod"], line["log_level"]) == ("n0", "p", "warning")
+
+
+@pytest.mark.parametrize(
+    ("there", "code", "learned"),
+    [
+        pytest.param(node("n0", gpu(T4)), 403, [], id="never"),
+        pytest.param(full(api()).gpu_node, 409, [("uid-p", True)], id="not-now"),
+    ],
+)
+def test_only_a_node_that_could_serve_a_pod_later_counts_as_full(
+    there: Node | Json, code: int, learned: list[tuple[str, bool]]
+) -> None:
+    """Whoever binds a pod to a node that never could says nothing of demand."""
+    large = admitted(received(pod(container(limits={NUMBER: 1, MEMORY: 30_000}))), AROUND)
+    server = LedgerServer(pods={"p": stored(large, name="p", uid="uid-p")})
+    server.gpu_node = gpu_node(there) if isinstance(there, Node) else there
+    replica = Replica(server)
+
+    found = replica.bind(review(binding()))
+
+    assert (found["allowed"], found["status"]["code"]) == (False, code)
+    assert replica.learned == learned
+    assert len(replica.noted) == 1
+
+
+def test_a_queue_lives_as_long_as_somebody_is_in_it() -> None:
+    """Nodes come and go; none of them is kept in memory for its last bind."""
+    server = api(20)
+    handler = BindingHandler(
+        calls=server,
+        context_of=lambda _: AROUND,
+        nodes_with_entry=lambda _: frozenset(),
+        clock=Clock(random=lambda: 0),
+    )
+
+    async def together() -> None:
+        await asyncio.gather(*(handler.bind(named(name)) for name in server.pods))
+
+    asyncio.run(together())
+    assert len(server.uids) == 20
+    assert handler._queues._queues == {}  # noqa: SLF001 -- nothing else shows it
