@@ -248,6 +248,7 @@ def test_a_plugin_that_is_there_first_keeps_the_node(contested: Node) -> None:
     assert not http_get(found.port, "/readyz")
     (line,) = (one for one in log_lines(found.agent) if one["event"] == "competing device plugin")
     assert f'another device plugin serves "{GPU}" on this node' in str(line)
+    wait_for(lambda: str(line["why"]) in closed(found), within=SERVES_WITHIN)
     assert contested.allocatable(GPU) == "10"
     assert {contested.allocatable(name) or "0" for name in (NUMBER, *OFFERED[1:])} == {"0"}
     team = site.namespace()
