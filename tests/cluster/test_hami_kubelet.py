@@ -46,6 +46,7 @@ pytestmark = pytest.mark.node
 SHARE = {GPU: 1, MEM: 3000, CORES: 30}
 OFFERED = (GPU, MEM, PERCENT, CORES, PRIORITY)
 MIB = 1 << 20
+EVENT_WITHIN = 90.0  # seconds; a node is told of once it has been closed for 30
 SOFT_ONLY = (False, False)  # two GPUs, neither in MIG mode
 
 
@@ -237,6 +238,12 @@ def closed(found: GpuNode) -> str:
     return str(found.site.gpu_node_status(found.node.name).get("closed", ""))
 
 
+def notes_on_nodes(site: Installation) -> str:
+    """Return the notes of Events about closed nodes."""
+    events = site.api.get("/apis/events.k8s.io/v1/events")["items"]
+    return "\n".join(str(event["note"]) for event in events if event["reason"] == "VgpuNodeClosed")
+
+
 def test_a_plugin_that_is_there_first_keeps_the_node(contested: Node) -> None:
     """Our agent offers nothing and says why; no pod of ours gets a GPU from the other plugin."""
     site, found = contested.site, gpus_on(contested, SOFT_ONLY)
@@ -258,6 +265,7 @@ def test_a_plugin_that_is_there_first_keeps_the_node(contested: Node) -> None:
     found.agent.stop()
 
 
+@pytest.mark.timeout(240)  # with a node of its own, and half a minute until the Event
 def test_a_plugin_that_comes_later_closes_the_node(contested: Node) -> None:
     """Two owners are told of; who runs there goes on, and nobody else is bound."""
     site = contested.site
@@ -274,5 +282,6 @@ def test_a_plugin_that_comes_later_closes_the_node(contested: Node) -> None:
         site.create(team, asking(looking(limits=SHARE), name="late"))
         wait_for(lambda: "FailedScheduling" in told(site, team, "late"), within=SERVES_WITHIN)
         assert "nodeName" not in pod_of(site, team, "late")["spec"]
+        wait_for(lambda: closed(found) in notes_on_nodes(site), within=EVENT_WITHIN)
         undisturbed(found, team, ["tenant"])
         delete(site, team, "late", grace=0)
