@@ -210,6 +210,8 @@ def _key(decision: ReplicaDecision) -> bytes:
         asked.priority,
         asked.mode_key,
         asked.library_off,
+        asked.one_numa,
+        asked.ignore_links,
         None if recorded.namespace is ANY_MODE else recorded.namespace,
         None if earlier is None else (earlier.mode, earlier.source, earlier.why),
         recorded.final,
