@@ -119,6 +119,7 @@ def _pod(
         library_off=off,
         family=vocabulary.family,
         one_numa=named.one_numa,
+        ignore_links=_ignores_links(annotations, vocabulary),
     )
 
 
@@ -203,9 +204,15 @@ def _whole_remedy(vocabulary: Vocabulary) -> str:
     )
 
 
-_GO_BOOLEANS: Final = frozenset(
-    ["1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False"]
-)
+# As Go's strconv.ParseBool reads them, by which HAMi reads this annotation.
+_GO_TRUE: Final = frozenset(["1", "t", "T", "TRUE", "true", "True"])
+_GO_FALSE: Final = frozenset(["0", "f", "F", "FALSE", "false", "False"])
+
+
+def _ignores_links(annotations: Mapping[str, str], vocabulary: Vocabulary) -> bool:
+    """Say whether the pod wants its node chosen without the links between GPUs."""
+    key = vocabulary.topology_key
+    return key is not None and annotations.get(key) in _GO_FALSE
 
 
 def _share(
@@ -214,7 +221,7 @@ def _share(
     """Return the sharing class of a pod, empty where its vocabulary has none."""
     findings: list[Finding] = []
     key = vocabulary.topology_key
-    if key is not None and annotations.get(key, "true") not in _GO_BOOLEANS:
+    if key is not None and annotations.get(key, "true") not in _GO_TRUE | _GO_FALSE:
         what = f"{key} {quote(annotations[key])} is neither true nor false"
         findings.append(_annotation_finding(key, what, f"use true or false, or remove {key}"))
     if vocabulary.share_keys is None:

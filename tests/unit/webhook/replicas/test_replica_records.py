@@ -298,6 +298,15 @@ ASKING = ONE.outcome.request.containers[0]
 EARLIER = ModeChoice(Mode.MIG, ModeSource.ONLY, "because")
 RECORDED = ONE.outcome.recorded
 assert RECORDED is not None
+
+
+def both(**fields: bool) -> Mapping[str, object]:
+    """Return what differs where a pod asks for something else, and is given what it asks for."""
+    assert RECORDED is not None
+    request = structs.replace(RECORDED.request, **fields)
+    return {"request": request, "recorded": replace(RECORDED, request=request)}
+
+
 CHANGES: dict[str, Mapping[str, object]] = {
     "digest": {"digest": "another"},
     "warnings": {"warnings": ("take care",)},
@@ -328,6 +337,9 @@ CHANGES: dict[str, Mapping[str, object]] = {
     "profile": {
         "recorded": replace(RECORDED, request=structs.replace(RECORDED.request, profile="1g.5gb"))
     },
+    "one-numa": both(one_numa=True),
+    "links": both(ignore_links=True),
+    "library": both(library_off=True),
     "policy": {"recorded": replace(RECORDED, namespace=NamespacePolicy(min_isolation="mig"))},
     "earlier": {"recorded": replace(RECORDED, earlier=EARLIER)},
     "final": {"recorded": replace(RECORDED, final=Mode.MIG)},
