@@ -79,6 +79,8 @@ def test_the_switch_changes_what_follows_too(store: RecordStore) -> None:
 
             assert "<h1>Log in</h1>" in browser.text
             assert browser.hidden["next"] == "/pods?lang=en"
+            await browser.ask("/login?lang=zh&next=%2Fpods")
+            assert browser.hidden["next"] == "/pods?lang=zh"
             await browser.ask("/login?lang=zh")
             assert switch(browser.text) == "/login?lang=en"
 

@@ -103,6 +103,7 @@ def test_a_language_that_an_address_names_is_kept_by_every_link(kind: str, name:
     pages = [one for one in links if not one.startswith("#") and "format=" not in one]
 
     assert [one for one in pages if "lang=" not in one] == []
+    assert [one for one in links if "format=" in one and "lang=" in one] == []
     assert sum("lang=en" in one for one in pages) == 1
     forms = re.findall(r"<form [^>]*>", html)
     asked = html.count('<input type="hidden" name="lang" value="zh">')
