@@ -90,10 +90,12 @@ def test_the_switch_changes_what_follows_too(store: RecordStore) -> None:
 def test_too_many_attempts_are_told_in_chinese(store: RecordStore) -> None:
     async def scenario() -> None:
         async with console(store) as browser:
+            statuses = []
             for _ in range(11):
                 await browser.ask("/login?lang=zh")
-                status = await browser.ask("/login?lang=zh", {**browser.hidden, "token": "x"})
-            assert status == 429
+                answer = await browser.ask("/login?lang=zh", {**browser.hidden, "token": "x"})
+                statuses.append(answer)
+            assert statuses[-1] == 429
             assert "\u767b\u5f55\u5931\u8d25\u6b21\u6570\u8fc7\u591a" in browser.text
 
     play(scenario)

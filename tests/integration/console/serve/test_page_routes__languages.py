@@ -53,7 +53,7 @@ SAME = re.compile(
 )
 NAMES = re.compile(r'"[^"]*"|' r"[\w.:@/~-]*[\d@/:._-][\w.:@/~-]*|\{\w+\}")
 # Sentences that kubectl vgpu prints too.
-OF_TERMINAL = frozenset({"now", "fit", "replay", "today", "answer-1"})
+OF_TERMINAL = frozenset({"now", "fit", "today", "answer-1"})
 
 
 def texts(html: str) -> list[str]:
