@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from allocator.catalog.vocabularies import HAMI, LostVocabulary
 from allocator.config.namespace_policy import NamespacePolicy
 from allocator.config.settings import Settings
 from allocator.mig.geometry import Geometries
@@ -154,6 +155,7 @@ CONTEXTS: dict[str, dict[str, Any]] = {
     "settings": {"settings": Settings(host_root="/opt/vgpu")},
     "snapshot": {"snapshot": EMPTY},
     "vocabularies": {"vocabularies": ()},
+    "lost": {"lost": (LostVocabulary(HAMI, "nvidia.com/gpumem", "resourceMemoryName"),)},
     "host_paths": {"host_paths": False},
     "namespace": {"namespace": NamespacePolicy(min_isolation="mig")},
     "high_priority": {"high_priority": True},
