@@ -183,6 +183,19 @@ def test_gpus_alone_are_whole_ones(hami_node: GpuNode, hami_team: str) -> None:
     assert set(visible) == {grant.gpu for grant in grants}
 
 
+def test_a_pod_that_names_mig_gets_an_instance(hami_node: GpuNode, hami_team: str) -> None:
+    """Large enough for its memory, and without the library."""
+    written = asking(looking(limits={GPU: 1, MEM: 8000}), **{MODES: "mig"})
+    hami_node.site.create(hami_team, written)
+
+    found = running(hami_node.site, hami_team)
+
+    (grant,) = grants_of(hami_node, found)
+    assert grant.memory >= 8000
+    assert device_of(hami_node, found).startswith("MIG-")
+    assert PRELOAD not in inside(hami_node.node, found).mounts
+
+
 @pytest.mark.parametrize(
     ("limits", "said"),
     [
