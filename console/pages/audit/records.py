@@ -82,7 +82,7 @@ def record_search(values: Mapping[str, str]) -> RecordSearch:
         )
     return RecordSearch(
         filter=RecordFilter(
-            kinds=frozenset([kind] if kind else []),
+            kinds=frozenset([kind] if kind in KINDS else []),
             namespace=wanted.get("ns", ""),
             pod=wanted.get("pod", ""),
             pod_uid=wanted.get("uid", ""),
