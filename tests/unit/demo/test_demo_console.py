@@ -18,8 +18,8 @@ from tests.builders.model import T4, nodes_of
 END = datetime(2026, 11, 24, 23, 0, tzinfo=UTC)
 VERSION = "1.2.3"
 PAGES = (
-    "", "decisions?since=all", "pods", "nodes", "nodes/h100", "fit", "namespaces", "waiting", "health",
-    "settings", "records", "reasons",
+    "", "decisions?since=all", "pods", "nodes", "nodes/h100", "fit", "namespaces", "waiting",
+    "health", "settings", "records", "reasons",
 )  # fmt: skip
 
 
