@@ -136,6 +136,7 @@ def _are_same(one: AdmissionContext, other: AdmissionContext) -> bool:
         and fleet.complete == others.complete
         and (one.settings is other.settings or one.settings == other.settings)
         and (one.vocabularies is other.vocabularies or one.vocabularies == other.vocabularies)
+        and (one.lost is other.lost or one.lost == other.lost)
         and (one.geometries is other.geometries or one.geometries == other.geometries)
         and one.host_paths == other.host_paths
         and one.namespace == other.namespace

@@ -47,7 +47,7 @@ class Replica:
             count_decision=lambda *labels: self.counted.append(labels),
             observe_seconds=self.seconds.append,
             learn_arrival=lambda uid, _, failed: self.learned.append((uid, failed)),
-            note_refusal=lambda uid, text: self.noted.append((uid, text)),
+            note_refusal=lambda uid, text, _code: self.noted.append((uid, text)),
             clock=Clock(random=lambda: 0, monotonic=monotonic),
         )
         return answered(asyncio.run(handler.bind(body)))

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from allocator.catalog.vocabularies import HAMI, LostVocabulary
 from allocator.config.namespace_policy import NamespacePolicy
 from allocator.config.settings import Settings
 from allocator.mig.geometry import Geometries
@@ -154,6 +155,7 @@ CONTEXTS: dict[str, dict[str, Any]] = {
     "settings": {"settings": Settings(host_root="/opt/vgpu")},
     "snapshot": {"snapshot": EMPTY},
     "vocabularies": {"vocabularies": ()},
+    "lost": {"lost": (LostVocabulary(HAMI, "n", "k"),)},
     "host_paths": {"host_paths": False},
     "namespace": {"namespace": NamespacePolicy(min_isolation="mig")},
     "high_priority": {"high_priority": True},
@@ -214,8 +216,11 @@ def test_in_whatever_order_pods_come_each_is_decided_as_by_itself(
     steps: list[tuple[Callable[[], Json], int]],
 ) -> None:
     """Several contexts take turns too."""
-    contexts = [ONE, *(replace(ONE, **change) for change in list(CONTEXTS.values())[:3])]
-    check(*[(make(), contexts[at]) for make, at in steps if contexts[at].vocabularies])
+    contexts = [
+        ONE,
+        *(replace(ONE, **CONTEXTS[name]) for name in ("settings", "snapshot", "namespace")),
+    ]
+    check(*[(make(), contexts[at]) for make, at in steps])
 
 
 def test_refusals_are_decided_each() -> None:
@@ -225,6 +230,14 @@ def test_refusals_are_decided_each() -> None:
 
     assert isinstance(made[0].outcome, Refused)
     assert made[3] is not made[2]
+
+
+def test_what_comes_once_is_not_kept() -> None:
+    """Most controllers of a cluster make few pods."""
+    recent = RecentDecisions()
+    recent.decide(read(replica()), ONE, SIZE)
+
+    assert recent.size == 0
 
 
 def test_a_large_pod_is_decided_by_itself() -> None:
