@@ -31,7 +31,7 @@ def message(template: str, /, **values: object) -> PageMessage:
     return made
 
 
-def joined(separator: str, texts: Iterable[str]) -> PageMessage:
+def joined_text(separator: str, texts: Iterable[str]) -> PageMessage:
     """Return *texts* behind each other; each that is a message can still be translated."""
     parts: Sequence[str] = tuple(texts)
     if not parts:
@@ -45,7 +45,7 @@ def _unlisted(template: str, values: Mapping[str, object]) -> PageMessage:
     return message(template, **values)
 
 
-def translated(text: str, catalogue: Mapping[str, str]) -> str:
+def translation(text: str, catalogue: Mapping[str, str]) -> str:
     """Return a message in the language of *catalogue*, and any other text as it is."""
     if not isinstance(text, PageMessage):
         return text
@@ -53,7 +53,7 @@ def translated(text: str, catalogue: Mapping[str, str]) -> str:
     if not text.values:
         return template
     values = {
-        name: translated(value, catalogue) if isinstance(value, str) else value
+        name: translation(value, catalogue) if isinstance(value, str) else value
         for name, value in text.values.items()
     }
     return template.format(**values)

@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from allocator.model.untrusted import inert_lines
 from console.languages.catalogue_files import catalogue
 from console.languages.choice import LanguageChoice
-from console.languages.messages import PageMessage, message, translated
+from console.languages.messages import PageMessage, message, translation
 
 FOLDER: Final = Path(__file__).parents[1] / "templates"
 
@@ -48,5 +48,5 @@ class _Written:
         Only strings and messages are values; the product of a macro is markup, escaped already.
         """
         if isinstance(value, PageMessage):
-            return inert_lines(translated(value, self._translations))
+            return inert_lines(translation(value, self._translations))
         return inert_lines(value) if type(value) is str else value

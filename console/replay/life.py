@@ -17,7 +17,7 @@ from allocator.report.feasibility_json import (
 )
 from allocator.report.terminal_lines import Line, Tone, row
 from console.cluster.snapshot import ClusterView
-from console.languages.messages import PageMessage, joined, message
+from console.languages.messages import PageMessage, joined_text, message
 from console.records.rows import StoredRecord
 from console.replay.outcome import DifferentDecision, NotReplayable, Replay, SameDecision
 from console.replay.replay import replay_admission, replay_bind
@@ -125,7 +125,7 @@ def replay_lines(view: ReplayedLife) -> Iterator[ReplayLine]:
             then = message("decided as then")
             if today.changed:
                 then = message("decided otherwise than then")
-            text = joined("; ", (then, _VERDICTS.get(today.verdict, word.lower())))
+            text = joined_text("; ", (then, _VERDICTS.get(today.verdict, word.lower())))
             yield ReplayLine(label="Today", text=text, tone=tone)
         case NotReplayable(why=why):
             text = message("cannot be decided: {why}", why=why)

@@ -15,7 +15,7 @@ from allocator.model.untrusted import quote
 from allocator.report.document_text import document_text
 from console.access.viewer import Viewer
 from console.languages.choice import KEY, language_choice
-from console.languages.messages import PageMessage, joined, message
+from console.languages.messages import PageMessage, joined_text, message
 from console.pages.parts.blocks import PageNote, PageQuestion, PageView
 from console.pages.parts.export import (
     FORMATS,
@@ -129,7 +129,7 @@ _STATUSES: Final = {
 
 
 def _problem(status: HTTPStatus, text: PageMessage) -> PageView:
-    heading = _STATUSES.get(status, joined("", (status.phrase,)))
+    heading = _STATUSES.get(status, joined_text("", (status.phrase,)))
     return PageView(
         title=heading,
         heading=heading,

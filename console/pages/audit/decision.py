@@ -12,7 +12,7 @@ from console.explain import why_text
 from console.explain.fit import Fit
 from console.explain.why import PodWhy
 from console.get.listing import API_VERSION
-from console.languages.messages import joined, message
+from console.languages.messages import joined_text, message
 from console.pages.audit.changes import changes_table
 from console.pages.audit.decisions import shown_digest
 from console.pages.fleet.fit import answer_lines
@@ -84,7 +84,7 @@ def decision_page(question: PageQuestion, facts: DecisionFacts) -> PageView:
     name, verdict = f"{row.namespace}/{row.pod}", verdict_cell(row.verdict)
     digest = shown_digest(row.digest)
     return PageView(
-        title=joined(" ", (verdict.text, name)),
+        title=joined_text(" ", (verdict.text, name)),
         heading=message("Decision {digest}", digest=digest)
         if digest
         else message("Decision without a digest"),
@@ -219,14 +219,14 @@ def _asked_given(
 ) -> FactList:
     asked = [
         plain(
-            joined(": ", (part.name, asked_text((part,)))),
+            joined_text(": ", (part.name, asked_text((part,)))),
             note="" if part.stage in ("main", "app") else part.stage,
         )
         for part in row.asked
     ] or [unknown(message("it asks for no GPU, or in a way that could not be read"))]
     given = [
         TableCell(
-            text=joined(": ", (part.name, device_text(device))),
+            text=joined_text(": ", (part.name, device_text(device))),
             note=message("on {device}", device=device.instance or device.gpu),
         )
         for part in row.given
@@ -328,7 +328,7 @@ def _cost(decided: AdmissionRecord, mode: str) -> TableCell:
 
 def _rule(decided: AdmissionRecord) -> str:
     source = _SOURCES.get(decided.mode_source, decided.mode_source)
-    return joined(": ", filter(None, (source, decided.rule)))
+    return joined_text(": ", filter(None, (source, decided.rule)))
 
 
 def _what_it_takes(question: PageQuestion, facts: DecisionFacts) -> Iterator[PageBlock]:

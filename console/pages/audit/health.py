@@ -11,7 +11,7 @@ from allocator.audit.record import CertificateRecord, SettingsRecord
 from allocator.report.terminal_lines import Tone
 from console.cluster.snapshot import ClusterView
 from console.get.node_rows import node_rows
-from console.languages.messages import NOTHING, joined, message
+from console.languages.messages import NOTHING, joined_text, message
 from console.pages.audit.settings import CONFIGMAP
 from console.pages.parts.blocks import (
     PageBlock,
@@ -194,7 +194,7 @@ def _objects(question: PageQuestion, site: ClusterView | None) -> Iterator[tuple
         text = message("nodes and pods are being read")
     elif site.unreadable:
         state, when = word(message("malformed"), Tone.WARN), site.now.isoformat()
-        text = joined("; ", site.unreadable[:3])
+        text = joined_text("; ", site.unreadable[:3])
     else:
         state, when = word(message("read"), Tone.GOOD), site.now.isoformat()
         text = message("{ledgers:,} GPUNodes", ledgers=len(site.ledgers))

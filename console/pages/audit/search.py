@@ -9,7 +9,7 @@ from typing import Final
 
 from allocator.catalog.reason_texts import HAMI_NAMES
 from allocator.model.untrusted import quote
-from console.languages.messages import PageMessage, joined, message
+from console.languages.messages import PageMessage, joined_text, message
 from console.pages.parts.cell import stamp, time_of
 from console.pages.parts.words import PEOPLE_HIDDEN
 from console.records.query import DecisionFilter
@@ -71,7 +71,7 @@ def decision_search(
     if box := values.get("q", "")[:LONGEST]:
         wanted |= _words(box, problems)
     if not people and wanted.pop("by", None) is not None:
-        problems.append(joined(": ", ("by", PEOPLE_HIDDEN)))
+        problems.append(joined_text(": ", ("by", PEOPLE_HIDDEN)))
     if "reason" in wanted:
         wanted["reason"] = HAMI_NAMES.get(wanted["reason"], wanted["reason"])
     default = "all" if any(key in wanted for key in _SPECIFIC) else "24h"
@@ -116,7 +116,7 @@ def _period(
         moment = time_of(until)
         end = "" if moment is None else stamp(moment)
         if moment is None:
-            problems.append(joined(": ", ("until", _time_problem(until))))
+            problems.append(joined_text(": ", ("until", _time_problem(until))))
     if named in PERIODS:
         length = PERIODS[named][1]
         return named, "" if length is None else stamp(now - length), end

@@ -22,7 +22,7 @@ from allocator.report.terminal_lines import Line, Tone, heading, row
 from console.explain.fit import Fit, fit_document
 from console.explain.fit import lines as fit_lines
 from console.explain.pod_amounts import ACCEPTED_MEMORY, ContainerAmounts, memory_of
-from console.languages.messages import PageMessage, joined, message
+from console.languages.messages import PageMessage, joined_text, message
 from console.pages.parts.blocks import (
     FormField,
     PageBlock,
@@ -149,7 +149,7 @@ def _results(answers: Sequence[Fit], *, limited: bool) -> Iterator[PageBlock]:
         )
         yield facts_of(title, lines, name=f"answer-{number + 1}")
     if answers:
-        yield PageNote(text=joined(" ", (_NOTE, _LIMITED)) if limited else _NOTE)
+        yield PageNote(text=joined_text(" ", (_NOTE, _LIMITED)) if limited else _NOTE)
 
 
 def answer_lines(answer: Fit, *, limited: bool) -> Iterator[Line]:

@@ -11,7 +11,7 @@ from console.cluster.pod import PodState, PodView
 from console.cluster.snapshot import ClusterView, entries_in_use
 from console.explain.headline import TONES
 from console.get.pod_rows import ContainerRequestRow, PodRow, pod_rows
-from console.languages.messages import joined, message
+from console.languages.messages import joined_text, message
 from console.pages.parts.blocks import (
     FormField,
     PageBlock,
@@ -170,7 +170,8 @@ def _cells(question: PageQuestion, row: PodRow, *, limited: bool) -> tuple[Table
             mark=_MARKS.get(row.state, "→" if tone is Tone.STRONG else ""),
         ),
         plain(
-            joined(" + ", map(_asked, row.asked or ())), why=message("it cannot be read any more")
+            joined_text(" + ", map(_asked, row.asked or ())),
+            why=message("it cannot be read any more"),
         ),
         plain(_given(row.devices), why=message("nothing is promised to it")),
         code(
@@ -204,11 +205,11 @@ def _given(devices: Sequence[DeviceRow]) -> str:
     for device in devices:
         what = f"{device.profile} " if device.profile else ""
         parts = [f"{what}{device.memory_mib:,} MiB", compute_text(device.cores_percent)]
-        text = joined(", ", filter(None, parts))
+        text = joined_text(", ", filter(None, parts))
         if device.index is not None:
             text = message("{device} on GPU {index}", device=text, index=device.index)
         texts.append(text)
-    return joined(" + ", texts)
+    return joined_text(" + ", texts)
 
 
 def _form(question: PageQuestion) -> Iterator[PageBlock]:

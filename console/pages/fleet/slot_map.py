@@ -13,7 +13,7 @@ from allocator.model.gpu import Gpu
 from allocator.model.request import Mode
 from allocator.model.units import WHOLE_GPU
 from console.cluster.snapshot import GrantHolder, holders
-from console.languages.messages import PageMessage, joined, message
+from console.languages.messages import PageMessage, joined_text, message
 from console.pages.parts.blocks import Drawing, DrawnBox, PageTable, TableColumn
 from console.pages.parts.cell import TableCell, code, mib, number, percent, plain, unknown
 from console.pages.parts.links import address
@@ -190,7 +190,7 @@ def _bar(
         width = WIDTH * amount / total
         if amount > 0:
             words = _STATES[state]
-            label = joined(" ", (f"{amount:,.0f} {unit}", words))
+            label = joined_text(" ", (f"{amount:,.0f} {unit}", words))
             text = words if width > 40 else ""  # noqa: PLR2004 -- the width of the word
             boxes.append(
                 DrawnBox(x=round(x, 2), width=round(width, 2), text=text, state=state, label=label)

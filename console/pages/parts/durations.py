@@ -5,14 +5,14 @@ from datetime import timedelta
 from typing import Final
 
 from console.get.table import span
-from console.languages.messages import PageMessage, joined, message
+from console.languages.messages import PageMessage, joined_text, message
 
 _PART: Final = re.compile("([0-9]+)([dhms])")
 
 
 def duration(passed: timedelta) -> PageMessage:
     """Return a duration with two units at most: 40s, 5m30s, 5h40m, 3d4h."""
-    return joined("", (_amount(number, unit) for number, unit in _PART.findall(span(passed))))
+    return joined_text("", (_amount(number, unit) for number, unit in _PART.findall(span(passed))))
 
 
 def _amount(number: str, unit: str) -> PageMessage:

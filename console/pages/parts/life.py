@@ -24,7 +24,7 @@ from allocator.audit.record import (
     WorkloadRecord,
 )
 from allocator.report.terminal_lines import Tone
-from console.languages.messages import PageMessage, joined, message
+from console.languages.messages import PageMessage, joined_text, message
 from console.pages.parts.blocks import LifeEvent, LifeLine
 from console.pages.parts.cell import MARKS, at, time_of
 from console.pages.parts.durations import duration
@@ -82,7 +82,7 @@ def life_event(stored: StoredRecord, now: datetime, *, people: bool) -> LifeEven
         text=text,
         tone=tone,
         mark=MARKS.get(tone, ""),
-        source=joined("; ", parts),
+        source=joined_text("; ", parts),
     )
 
 
@@ -96,7 +96,7 @@ def saying(record: AnyRecord, *, people: bool) -> Saying:
         case ReleasedRecord(why=why, containers=containers):
             what = given_text(containers)
             held = message("it held {devices}", devices=what) if what else ""
-            text = joined("; ", filter(None, (_WHY_RELEASED.get(why, why), held)))
+            text = joined_text("; ", filter(None, (_WHY_RELEASED.get(why, why), held)))
             return message("released"), text, Tone.LABEL
         case (
             AllocatedRecord()
@@ -123,9 +123,9 @@ def _admission(record: AdmissionRecord, *, people: bool) -> Saying:
         text = "; ".join(finding.text for finding in record.findings)
     elif record.mode:
         mode = message("mode {mode}", mode=record.mode)
-        text = joined(": ", filter(None, (mode, record.rule)))
+        text = joined_text(": ", filter(None, (mode, record.rule)))
     age = _snapshot_age(record.snapshot_age_seconds)
-    details = joined(", ", filter(None, (step, took, age)))
+    details = joined_text(", ", filter(None, (step, took, age)))
     if text:
         details = message("{text} ({details})", text=text, details=details)
     return verdict_text(record.outcome), details, tone
@@ -156,7 +156,7 @@ def _bind(record: BindRecord) -> Saying:
     what = _BINDS.get(record.outcome, message("left to another plugin"))
     if type(record) is not BindRecord:
         what = message("late: {what}", what=what)
-    return what, joined(", ", filter(None, parts)), tone
+    return what, joined_text(", ", filter(None, parts)), tone
 
 
 def _on_node(
@@ -174,11 +174,11 @@ def _on_node(
             ]
             if waited is not None:
                 texts.append(message("after {seconds:,.1f} s", seconds=waited))
-            text = joined(": ", (container, joined(", ", texts)))
+            text = joined_text(": ", (container, joined_text(", ", texts)))
             return message("allocated"), text, Tone.PLAIN
         case StartedRecord(container=container, restarts=restarts):
             again = message("restart {number}", number=restarts) if restarts else ""
-            text = joined(", ", filter(None, (container, again)))
+            text = joined_text(", ", filter(None, (container, again)))
             return message("started"), text, Tone.GOOD
         case StartRefusedRecord(container=container, text=text):
             return message("start refused"), f"{container}: {text}", Tone.BAD
@@ -225,8 +225,8 @@ def _of_others(
         case SettingsRecord(configmap=configmap, accepted=accepted, author=author):
             by = message("by {author}", author=author) if author and people else ""
             what = message("settings in force") if accepted else message("settings rejected")
-            changed = joined(", ", filter(None, (configmap, by)))
-            return what, joined("; ", (changed, *record.problems)), _tone(accepted)
+            changed = joined_text(", ", filter(None, (configmap, by)))
+            return what, joined_text("; ", (changed, *record.problems)), _tone(accepted)
         case CertificateRecord(done=done):
             return message("certificate"), with_end(record), _tone(done)
         case WorkloadRecord(warnings=warnings):
@@ -249,13 +249,13 @@ def _workload(record: WorkloadRecord, *, people: bool) -> PageMessage:
     else:
         text = message("{operation} of {object}", operation=operation, object=name)
     warned = [message("warned: {warning}", warning=warning) for warning in record.warnings]
-    return joined("; ", (text, *warned))
+    return joined_text("; ", (text, *warned))
 
 
 def with_end(record: CertificateRecord) -> PageMessage:
     """Return what became of a certificate, and until when it is valid."""
     until = message("valid until {time}", time=record.not_after) if record.not_after else ""
-    return joined(", ", filter(None, (record.text, until)))
+    return joined_text(", ", filter(None, (record.text, until)))
 
 
 def _tone(good: bool) -> Tone:  # noqa: FBT001 -- the truth is all there is

@@ -8,7 +8,7 @@ from allocator.audit.record import AdmissionVerdict, AskedPart, DevicePart, Give
 from allocator.model.decision import Reason
 from allocator.report.terminal_lines import Tone
 from console.cluster.pod import PodState
-from console.languages.messages import PageMessage, joined, message
+from console.languages.messages import PageMessage, joined_text, message
 from console.pages.parts.cell import TableCell, code, plain, word
 from console.records.query import PodOutcome
 from console.records.rows import DecisionRow
@@ -110,7 +110,7 @@ def reason_cell(reason: str, *, why: str) -> TableCell:
 
 def asked_text(parts: Iterable[AskedPart]) -> str:
     """Return what containers ask for, in one line."""
-    return joined(" + ", map(_asked, parts))
+    return joined_text(" + ", map(_asked, parts))
 
 
 def _asked(part: AskedPart) -> str:
@@ -131,8 +131,8 @@ def asked_amounts(
         memory = f"{memory_mib:,} MiB"
     elif memory_percent is not None:
         memory = message("{percent} % of the memory", percent=memory_percent)
-    text = joined(", ", filter(None, (memory, compute_text(cores_percent))))
-    return text if count == 1 else joined(" x ", (str(count), text))
+    text = joined_text(", ", filter(None, (memory, compute_text(cores_percent))))
+    return text if count == 1 else joined_text(" x ", (str(count), text))
 
 
 def compute_text(percent: int | None) -> str:
@@ -143,10 +143,10 @@ def compute_text(percent: int | None) -> str:
 def given_text(parts: Iterable[GivenPart]) -> str:
     """Return what containers were given, in one line, equal devices counted."""
     counts = Counter(device_text(device) for part in parts for device in part.devices)
-    return joined(
+    return joined_text(
         " + ",
         (
-            text if count == 1 else joined(" x ", (str(count), text))
+            text if count == 1 else joined_text(" x ", (str(count), text))
             for text, count in counts.items()
         ),
     )
@@ -158,7 +158,7 @@ def device_text(device: DevicePart) -> str:
     if device.profile:
         return f"{device.profile} ({memory})" if memory else device.profile
     parts = (memory or message("a share"), compute_text(device.cores_percent))
-    return joined(", ", filter(None, parts))
+    return joined_text(", ", filter(None, parts))
 
 
 def given_memory(parts: Iterable[GivenPart]) -> int | None:

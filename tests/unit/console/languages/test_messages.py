@@ -5,7 +5,7 @@ import json
 import orjson
 import pytest
 
-from console.languages.messages import NOTHING, PageMessage, joined, message, translated
+from console.languages.messages import NOTHING, PageMessage, joined_text, message, translation
 
 CATALOGUE = {
     "Pods": "一",
@@ -26,7 +26,7 @@ def test_a_message_is_its_english_text() -> None:
 def test_values_are_set_into_the_translation() -> None:
     text = message("{count:,} pods of {namespace}", count=1234, namespace="a")
 
-    assert translated(text, CATALOGUE) == "a 有 1,234 个"
+    assert translation(text, CATALOGUE) == "a 有 1,234 个"
 
 
 @pytest.mark.parametrize(
@@ -50,23 +50,23 @@ def test_a_name_of_a_tenant_is_neither_looked_up_nor_filled_in(name: str) -> Non
     """Be it a word of ours, or look it like a template."""
     text = message("{count:,} pods of {namespace}", count=1, namespace=name)
 
-    assert translated(name, CATALOGUE) == name
+    assert translation(name, CATALOGUE) == name
     assert text == f"1 pods of {name}"
-    assert translated(text, CATALOGUE) == f"{name} 有 1 个"
+    assert translation(text, CATALOGUE) == f"{name} 有 1 个"
 
 
 def test_a_message_within_a_message_is_translated() -> None:
-    assert translated(message("{what}!", what=message("Pods")), CATALOGUE) == "一了"
-    assert translated(message("{what}!", what="Pods"), CATALOGUE) == "Pods了"
+    assert translation(message("{what}!", what=message("Pods")), CATALOGUE) == "一了"
+    assert translation(message("{what}!", what="Pods"), CATALOGUE) == "Pods了"
 
 
 def test_joined_texts_are_translated_one_by_one() -> None:
     """A template that is only joined stands in no catalogue."""
-    text = joined(", ", ["Pods", message("Pods"), "{x}"])
+    text = joined_text(", ", ["Pods", message("Pods"), "{x}"])
 
     assert text == "Pods, Pods, {x}"
-    assert translated(text, CATALOGUE) == "Pods, 一, {x}"
-    assert joined(", ", ()) is NOTHING
+    assert translation(text, CATALOGUE) == "Pods, 一, {x}"
+    assert joined_text(", ", ()) is NOTHING
     assert not NOTHING
 
 
@@ -74,4 +74,4 @@ def test_what_no_catalogue_has_stays_english() -> None:
     text = message("{count} slots", count=2)
 
     assert isinstance(text, PageMessage)
-    assert translated(text, CATALOGUE) == translated(text, {}) == "2 slots"
+    assert translation(text, CATALOGUE) == translation(text, {}) == "2 slots"
