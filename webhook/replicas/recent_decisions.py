@@ -34,10 +34,20 @@ class DecidedPod(Value, frozen=True):
     patch: EncodedPatch | None
 
 
-class _Decision(Value, frozen=True):
-    pod: Pod  # as :func:`without_drawn` returns it
-    context: AdmissionContext
-    decided: DecidedPod
+class _Decision:
+    """A pod, as :func:`without_drawn` returns it, and what was decided about it in a context."""
+
+    def __init__(self, pod: Pod, context: AdmissionContext, decided: DecidedPod) -> None:
+        self.decided = decided
+        self._pod = pod
+        self._context = context
+
+    def is_of(self, pod: Pod, context: AdmissionContext) -> bool:
+        """Say whether *pod* would be decided alike in *context*."""
+        if not _are_same(self._context, context):
+            return False
+        self._context = context  # the next comparison is the faster
+        return self._pod == without_drawn(pod)
 
 
 class RecentDecisions:
@@ -57,13 +67,12 @@ class RecentDecisions:
     def decide(self, pod: Pod, context: AdmissionContext, size: int) -> DecidedPod:
         """Decide about *pod*, whose review has *size* bytes, in *context*."""
         owners = pod.metadata.owner_references
+        # The pods of a controller that draws no name for each are no replicas.
         if not owners or pod.metadata.name or size > LARGEST_REVIEW:
-            return patched_pod(
-                pod, decide(pod, context)
-            )  # it is no replica, as its name is no controller's
+            return patched_pod(pod, decide(pod, context))
         owner = owners[0].uid
         kept = self._kept.get(owner)
-        if kept is not None and _are_same(kept.context, context) and kept.pod == without_drawn(pod):
+        if kept is not None and kept.is_of(pod, context):
             return kept.decided
         decided = patched_pod(pod, decide(pod, context))
         if self._seen.note(owner) and isinstance(decided.outcome, Rewritten):

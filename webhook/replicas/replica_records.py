@@ -38,6 +38,7 @@ _LARGEST_REST: Final = LARGEST - LARGEST_OWN
 _LARGEST_COMPARED: Final = 4096  # bytes, in JSON, of what a part is recognised by
 _LARGEST_PATCH: Final = 16 * 1024  # bytes
 _LARGEST_PART: Final = 64 * 1024  # bytes
+_DECISION: Final = 8192  # bytes of an outcome and its patch, most of which is kept elsewhere too
 _TEXT: Final = 64  # bytes of a text or a field besides its characters
 _NO_METADATA: Final = Metadata()
 _SCHEMA: Final = b'"schema":'
@@ -118,7 +119,8 @@ class _Workload:
         self.rest = msgspec.Raw(rest)
         self.rest_size = len(rest)
         self._alike = alike
-        self._first: bytes = decision.patch.first
+        self._outcome = decision.outcome
+        self._patch = decision.patch
         self._operation = request.operation
         self._namespace = request.namespace
         self._user = request.user_info
@@ -129,7 +131,7 @@ class _Workload:
 
     def is_of(self, decision: ReplicaDecision) -> bool:
         """Say whether the record of *decision* ends with it."""
-        request, patch = decision.request, decision.patch
+        request = decision.request
         metadata = _metadata(request)
         return (
             self._user == request.user_info
@@ -139,9 +141,13 @@ class _Workload:
             and self._prefix == metadata.generate_name
             and self._caller == decision.caller
             and self._step == decision.step
-            and self._first == patch.first
-            and self._alike.is_of(decision.outcome, patch.others)
+            and self._is_decided_alike(decision.outcome, decision.patch)
         )
+
+    def _is_decided_alike(self, outcome: Rewritten, patch: EncodedPatch) -> bool:
+        if self._outcome is outcome and self._patch is patch:
+            return True  # it was decided once for both
+        return self._patch.first == patch.first and self._alike.is_of(outcome, patch.others)
 
     def compared(self) -> tuple[Any, ...]:
         """Return what it is recognised by, besides the patch and what others share."""
@@ -224,7 +230,7 @@ class ReplicaRecords:
             return b""
         if self._seen.note(digest):
             workload = _Workload(decision, alike, rest)
-            size = len(rest) + len(patch.first) + _size_of(workload.compared())
+            size = _DECISION + len(rest) + _size_of(workload.compared())
             self._workloads.keep(digest, workload, size)
         return rest
 
