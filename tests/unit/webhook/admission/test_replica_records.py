@@ -28,7 +28,13 @@ from tests.harness.records import strict_record
 from tests.properties.test_hostile_reviews import review
 from tests.unit.webhook.admission.test_audit_record import ODD
 from webhook.admission.context import AdmissionContext
-from webhook.admission.replica_records import MOST_BYTES, ReplicaDecision, ReplicaRecords
+from webhook.admission.replica_records import (
+    LARGEST_KEY,
+    MOST_BYTES,
+    MOST_NOTED,
+    ReplicaDecision,
+    ReplicaRecords,
+)
 from webhook.review.admission_review import NotAReviewError
 from webhook.serve.admission import AdmissionView, PodHandler
 from webhook.serve.metrics import WebhookMetrics
@@ -338,6 +344,100 @@ def test_decisions_that_differ_share_nothing(change: Mapping[str, object]) -> No
     assert joined[0] != joined[-1]
     assert joined.count(joined[0]) == 2
     assert joined.count(joined[-1]) == len(joined) - 2 >= 2
+
+
+def with_policy(policy: NamespacePolicy) -> Mapping[str, object]:
+    assert RECORDED is not None
+    return {"recorded": replace(RECORDED, namespace=policy)}
+
+
+def with_count(count: int) -> Mapping[str, object]:
+    container_request = structs.replace(ASKING, count=count)
+    request = structs.replace(ONE.outcome.request, containers=(container_request,))
+    return {"request": request}
+
+
+def with_models(*models: str) -> Mapping[str, object]:
+    assert RECORDED is not None
+    request = structs.replace(RECORDED.request, filters=Filters(models=models))
+    return {"recorded": replace(RECORDED, request=request)}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param(
+            with_policy(NamespacePolicy(min_isolation="mig")),
+            with_policy(NamespacePolicy(min_isolation="hami-core")),
+            id="policies",
+        ),
+        pytest.param(with_count(8), with_count(9), id="given"),
+        pytest.param(with_models("A100"), with_models("T4"), id="filters"),
+    ],
+)
+def test_two_unusual_decisions_share_nothing(
+    one: Mapping[str, object], other: Mapping[str, object]
+) -> None:
+    """What most decisions have is compared by a shortcut, what these have is not."""
+    first, second = (
+        structs.replace(ONE, outcome=structs.replace(ONE.outcome, **change))
+        for change in (one, other)
+    )
+    joined: list[bytes] = []
+    records = ReplicaRecords(
+        lambda _, rest: joined.append(rest), RecordSource(Component.WEBHOOK), defer=later
+    )
+    for decision in (first, first, first, second, second):
+        records.record(decision)
+        records.make_noted()
+
+    assert len(set(joined)) == 2
+    assert joined[0] == joined[1] != joined[2]
+
+
+def test_so_many_records_wait_and_no_more() -> None:
+    """Whoever makes them is asked once, and may come late."""
+    made: list[bytes] = []
+    asked: list[Callable[[], None]] = []
+    records = ReplicaRecords(
+        lambda start, _: made.append(start),
+        RecordSource(Component.WEBHOOK),
+        defer=lambda make, _: asked.append(make),
+    )
+    first = records.record(ONE), records.record(ONE)
+    assert first == (False, True)  # one before it came by, and one was made by itself
+
+    for _ in range(MOST_NOTED - 1):
+        assert records.record(ONE)
+    assert (len(made), len(asked)) == (1, 1)
+    records.record(ONE)
+    assert (len(made), len(asked)) == (1 + MOST_NOTED, 1)
+    records.record(ONE)
+    assert len(asked) == 2
+    asked[1]()
+    assert len(made) == 2 + MOST_NOTED
+
+
+def test_a_decision_that_changes_takes_the_place_of_the_one_before() -> None:
+    """Its digest is kept once, however often what it shares changes."""
+    records = ReplicaRecords(lambda *_: None, RecordSource(Component.WEBHOOK), defer=later)
+    sizes = set()
+    for number in range(200):
+        records.record(structs.replace(ONE, settings=f"s{number % 2}"))
+        sizes.add(records.size)
+
+    assert len(records._kept) == 1  # noqa: SLF001 -- nothing else tells
+    assert records.size == max(sizes) == sum(one.size for one in records._kept.values())  # noqa: SLF001
+
+
+def test_a_decision_with_a_long_key_is_not_kept() -> None:
+    """A warning may quote what a tenant wrote."""
+    records = ReplicaRecords(lambda *_: None, RecordSource(Component.WEBHOOK), defer=later)
+    long = structs.replace(ONE, outcome=structs.replace(ONE.outcome, warnings=("w" * LARGEST_KEY,)))
+    for _ in range(3):
+        assert not records.record(long)
+
+    assert records.size == 0
 
 
 def test_what_is_kept_is_bounded() -> None:
