@@ -11,7 +11,10 @@ from allocator.ledger.reclaim import (
     UNBOUND_AGE,
     ReclaimEvidence,
     is_reclaimable,
+    is_settled,
     may_be_reclaimable,
+    possible_owner,
+    reclaim_reason,
 )
 from allocator.model.request import Mode
 from allocator.request.pod_summary import PodSummary
@@ -23,6 +26,7 @@ LEDGER = ledger(node("n0", gpu(mode=Mode.MIG)), (ENTRY,), nodeUID="u")
 MACHINE = NodeIdentity(name="n0", uid="u", boot="boot-1", agent=True)
 WAITING = PodSummary(uid="a", node="", deleting=False, over=False)
 HERE = replace(WAITING, node="n0")
+ASKING = replace(HERE, extended=("nvidia.com/gpu",))
 OLD, YOUNG = NOON + UNBOUND_AGE, NOON + UNBOUND_AGE - timedelta(seconds=1)
 
 
@@ -126,3 +130,66 @@ def test_a_node_that_our_agent_has_left_frees_what_is_over(pod: PodSummary | Non
     assert not goes(held, pod, machine=left)
     assert not goes(replace(held, inventory=""), pod, machine=MACHINE)
     assert not goes(replace(held, inventory=""), HERE, machine=left)
+
+
+@pytest.mark.parametrize(
+    ("pod", "reason"),
+    [
+        (None, "over"),
+        (replace(HERE, over=True), "over"),
+        (replace(WAITING, uid="another"), "over"),
+        (replace(WAITING, node="n9"), "elsewhere"),
+        (WAITING, "unbound"),
+    ],
+)
+def test_a_record_says_what_has_become_of_the_pod(pod: PodSummary | None, reason: str) -> None:
+    """A pod of another uid is not this one."""
+    assert reclaim_reason(ENTRY, pod) == reason
+
+
+@pytest.mark.parametrize(
+    ("pod", "settled"),
+    [
+        (HERE, True),
+        (replace(HERE, deleting=True), True),
+        (replace(HERE, over=True), False),
+        (replace(WAITING, node="n9"), False),
+        (WAITING, False),
+        (None, False),
+    ],
+)
+def test_only_an_entry_of_a_pod_that_runs_there_is_settled(
+    pod: PodSummary | None, *, settled: bool
+) -> None:
+    """Any other becomes removable by itself, or is already."""
+    assert is_settled(pod, node="n0") is settled
+
+
+@pytest.mark.parametrize(
+    ("pod", "known", "owner"),
+    [
+        pytest.param(ASKING, (), True, id="runs-there"),
+        pytest.param(ASKING, ("a",), False, id="has-an-entry"),
+        pytest.param(ASKING, ("b",), True, id="another-has-an-entry"),
+        pytest.param(replace(ASKING, over=True), (), False, id="over"),
+        pytest.param(replace(ASKING, node="n9"), (), False, id="elsewhere"),
+        pytest.param(replace(ASKING, node=""), (), False, id="unbound"),
+        pytest.param(HERE, (), False, id="asks-for-nothing"),
+    ],
+)
+def test_an_entry_without_a_uid_may_be_that_of_any_pod_without_one(
+    pod: PodSummary, known: tuple[str, ...], *, owner: bool
+) -> None:
+    """It is kept for that pod until nobody can be its owner."""
+    there = ledger(node("n0", gpu(mode=Mode.MIG)), [entry(uid) for uid in known], nodeUID="u")
+    nameless = replace(ENTRY, uid="")
+
+    found = possible_owner(there, nameless, {"a": pod})
+
+    assert found == (replace(pod, uid="") if owner else None)
+
+
+def test_the_owner_of_an_entry_with_a_uid_is_the_pod_of_that_uid() -> None:
+    """Wherever that is; no other pod is asked."""
+    assert possible_owner(LEDGER, ENTRY, {"a": WAITING, "b": HERE}) == WAITING
+    assert possible_owner(LEDGER, ENTRY, {"b": HERE}) is None
