@@ -19,7 +19,7 @@ from allocator.groups.hyper_nodes_controller import (
 from allocator.groups.members import GroupPod
 from allocator.groups.tree import Tree, decode_tree
 from kube.client import CallOptions
-from kube.errors import ConflictError, NotFoundError
+from kube.errors import ApiError, ConflictError, NotFoundError
 from tests.builders.supernodes import node_group
 from tests.fakes.api_client import FakeApiClient
 
@@ -32,6 +32,7 @@ class Volcano(FakeApiClient):
     """HyperNodes and PodGroups; without ``served`` there are no such kinds."""
 
     served: bool = True
+    allowed: bool = True  # by the component hyper-nodes
     hyper_nodes: dict[str, Json] = field(default_factory=dict)
     pod_groups: dict[str, Json] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)  # of pods, by name
@@ -45,6 +46,8 @@ class Volcano(FakeApiClient):
             if found is None:
                 raise NotFoundError(404, "NotFound", path)
             return orjson.dumps(found)
+        if not self.allowed:
+            raise ApiError(403, "Forbidden", path)
         if not self.served:
             raise NotFoundError(404, "NotFound", path)
         return orjson.dumps({"items": list(self.hyper_nodes.values())})
@@ -184,6 +187,22 @@ def test_the_log_says_once_what_was_written_and_what_is_in_the_way() -> None:
     ]
     warned = [list(line["names"]) for line in logs if line["log_level"] == "warning"]
     assert warned == [["df1"], ["df1", "sb1"]]
+
+
+def test_without_the_component_and_the_setting_nothing_fails() -> None:
+    """As in the base, whose webhook has no right to read HyperNodes; it is not asked again."""
+    site = Site(volcano=Volcano(allowed=False), enabled=False)
+    for _ in range(3):
+        site.sweep()
+    assert site.volcano.calls == 1
+
+
+def test_the_setting_without_the_component_fails() -> None:
+    """The log says which right is missing."""
+    site = Site(volcano=Volcano(allowed=False))
+    for _ in range(2):
+        with pytest.raises(ApiError, match="403 Forbidden"):
+            site.sweep()
 
 
 def test_without_volcano_nothing_fails() -> None:

@@ -47,7 +47,7 @@ class Replica:
             count_decision=lambda *labels: self.counted.append(labels),
             observe_seconds=self.seconds.append,
             learn_arrival=lambda uid, _, failed: self.learned.append((uid, failed)),
-            note_refusal=lambda uid, text: self.noted.append((uid, text)),
+            note_refusal=lambda uid, _, code: self.noted.append((uid, code)),
             clock=Clock(random=lambda: 0, monotonic=monotonic),
         )
         return answered(asyncio.run(handler.bind(body)))
@@ -73,7 +73,7 @@ def test_each_outcome_is_counted_learned_and_noted_once() -> None:
     assert gone.counted == [("refused", "NotFound")]
     assert (promised.learned, refused.learned) == ([("uid-p", False)], [("uid-p", True)])
     assert (promised.noted, gone.noted) == ([], [])
-    assert [uid for uid, _ in refused.noted] == ["uid-p"]
+    assert refused.noted == [("uid-p", refused.counted[0][1])]
     for replica in (promised, refused, gone):
         assert [0 < seconds < 60 for seconds in replica.seconds] == [True]
         assert len(replica.records) == 1

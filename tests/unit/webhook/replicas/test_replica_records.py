@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
+import msgspec
 import orjson
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from allocator.audit.audit_log import AuditLog
+from allocator.audit.lines import LARGEST
 from allocator.audit.record import Component
 from allocator.audit.record_source import RecordSource
 from allocator.config.namespace_policy import NamespacePolicy
@@ -28,13 +30,7 @@ from tests.harness.records import strict_record
 from tests.properties.test_hostile_reviews import review
 from tests.unit.webhook.admission.test_audit_record import ODD
 from webhook.admission.context import AdmissionContext
-from webhook.admission.replica_records import (
-    LARGEST_KEY,
-    MOST_BYTES,
-    MOST_NOTED,
-    ReplicaDecision,
-    ReplicaRecords,
-)
+from webhook.replicas.replica_records import MOST_BYTES, PodRecord, ReplicaDecision, ReplicaRecords
 from webhook.review.admission_review import NotAReviewError
 from webhook.serve.admission import AdmissionView, PodHandler
 from webhook.serve.metrics import WebhookMetrics
@@ -82,14 +78,14 @@ class Webhook:
     journal: AuditLog = field(init=False)
     kept: Kept = field(default_factory=Kept)
     now: Surroundings = field(default_factory=Surroundings)
-    joined: list[tuple[bytes, bytes]] = field(default_factory=list)
+    made: list[PodRecord] = field(default_factory=list)
     replicas: ReplicaRecords | None = None
 
     def handler(self, *, shares: bool) -> PodHandler:
         self.journal = AuditLog((self.kept,), dropped=self._drop)
         source = RecordSource(Component.WEBHOOK, instance="w", version="1", caller=self._caller)
         if shares:
-            self.replicas = ReplicaRecords(self._remember, source, defer=self.journal.defer)
+            self.replicas = ReplicaRecords(self._remember, source)
         return PodHandler(
             view=lambda _: AdmissionView(
                 context=AdmissionContext(
@@ -114,9 +110,11 @@ class Webhook:
     def _drop(self) -> None:
         raise AssertionError("dropped")
 
-    def _remember(self, start: bytes, rest: bytes) -> None:
-        self.joined.append((start, rest))
-        self.journal.remember_joined(start, rest)
+    def _remember(self, record: msgspec.Struct, size: int) -> None:
+        assert isinstance(record, PodRecord)
+        assert len(msgspec.json.encode(record)) <= size <= LARGEST
+        self.made.append(record)
+        self.journal.remember_encodable(record, size)
 
     def lines(self, reviews: Sequence[Reviewed], *, shares: bool) -> list[Json]:
         """Return the records of *reviews* by the uid of each, without their own identifiers."""
@@ -172,11 +170,22 @@ def test_replicas_share_all_but_what_is_their_own() -> None:
     names = [f"train-{number}" for number in range(6)]
     webhook = compare([reviewed(n, asking(name=name)) for n, name in enumerate(names)])
 
-    starts, rests = zip(*webhook.joined, strict=True)
-    assert len(rests) == 5
-    assert all(rest is rests[0] for rest in rests)
-    assert max(map(len, starts)) < 300
-    assert all(name.encode() in start for start, name in zip(starts, names[1:], strict=True))
+    rests = [record.schema for record in webhook.made]
+    assert [record.pod for record in webhook.made] == names
+    assert rests[0] is not rests[1]
+    assert all(rest is rests[2] for rest in rests[2:])
+    assert len(msgspec.json.encode(webhook.made[0])) - len(bytes(rests[0])) < 400
+
+
+def test_pods_of_different_owners_share_what_they_ask_for() -> None:
+    """Each is alone, but what it asks for and what it is given are encoded once."""
+    owner = {"kind": "ReplicaSet", "name": "r", "controller": True}
+    webhook = compare(
+        [reviewed(n, asking(ownerReferences=[{**owner, "uid": f"u-{n}"}])) for n in range(5)]
+    )
+
+    assert webhook.replicas is not None
+    assert webhook.replicas.parts == (1, 0)
 
 
 def changed(path: str, value: object) -> Json:
@@ -275,10 +284,6 @@ class Keys:
         return True
 
 
-def later(_make: Callable[[], None], _size: int) -> None:
-    """Make nothing."""
-
-
 def decision_of(body: bytes) -> ReplicaDecision:
     """Return what a reviewer hands over of one review."""
     keys, webhook = Keys(), Webhook()
@@ -293,6 +298,15 @@ ASKING = ONE.outcome.request.containers[0]
 EARLIER = ModeChoice(Mode.MIG, ModeSource.ONLY, "because")
 RECORDED = ONE.outcome.recorded
 assert RECORDED is not None
+
+
+def both(**fields: bool) -> Mapping[str, object]:
+    """Return what differs where a pod asks for something else, and is given what it asks for."""
+    assert RECORDED is not None
+    request = structs.replace(RECORDED.request, **fields)
+    return {"request": request, "recorded": replace(RECORDED, request=request)}
+
+
 CHANGES: dict[str, Mapping[str, object]] = {
     "digest": {"digest": "another"},
     "warnings": {"warnings": ("take care",)},
@@ -323,6 +337,9 @@ CHANGES: dict[str, Mapping[str, object]] = {
     "profile": {
         "recorded": replace(RECORDED, request=structs.replace(RECORDED.request, profile="1g.5gb"))
     },
+    "one-numa": both(one_numa=True),
+    "links": both(ignore_links=True),
+    "library": both(library_off=True),
     "policy": {"recorded": replace(RECORDED, namespace=NamespacePolicy(min_isolation="mig"))},
     "earlier": {"recorded": replace(RECORDED, earlier=EARLIER)},
     "final": {"recorded": replace(RECORDED, final=Mode.MIG)},
@@ -333,17 +350,20 @@ CHANGES: dict[str, Mapping[str, object]] = {
 def test_decisions_that_differ_share_nothing(change: Mapping[str, object]) -> None:
     """In each thing that a record tells of a decision, also with equal digests."""
     other = structs.replace(ONE, outcome=structs.replace(ONE.outcome, **change))
-    joined: list[bytes] = []
+    made: list[bytes] = []
     source = RecordSource(Component.WEBHOOK)
-    records = ReplicaRecords(lambda _, rest: joined.append(rest), source, defer=later)
+    records = ReplicaRecords(lambda record, _: made.append(rest_of(record)), source)
 
-    for decision in (ONE, ONE, ONE, other, other, other):
-        records.record(decision)  # whoever comes first is not ours to make
-        records.make_noted()
+    for decision in (ONE, ONE, ONE, other, other, other, ONE, other):
+        assert records.record(decision)
 
-    assert joined[0] != joined[-1]
-    assert joined.count(joined[0]) == 2
-    assert joined.count(joined[-1]) == len(joined) - 2 >= 2
+    assert made[0] != made[3]
+    assert made == [made[0]] * 3 + [made[3]] * 3 + [made[0], made[3]]
+
+
+def rest_of(record: msgspec.Struct) -> bytes:
+    assert isinstance(record, PodRecord)
+    return bytes(record.schema)
 
 
 def with_policy(policy: NamespacePolicy) -> Mapping[str, object]:
@@ -353,14 +373,7 @@ def with_policy(policy: NamespacePolicy) -> Mapping[str, object]:
 
 def with_count(count: int) -> Mapping[str, object]:
     container_request = structs.replace(ASKING, count=count)
-    request = structs.replace(ONE.outcome.request, containers=(container_request,))
-    return {"request": request}
-
-
-def with_models(*models: str) -> Mapping[str, object]:
-    assert RECORDED is not None
-    request = structs.replace(RECORDED.request, filters=Filters(models=models))
-    return {"recorded": replace(RECORDED, request=request)}
+    return {"request": structs.replace(ONE.outcome.request, containers=(container_request,))}
 
 
 @pytest.mark.parametrize(
@@ -372,72 +385,25 @@ def with_models(*models: str) -> Mapping[str, object]:
             id="policies",
         ),
         pytest.param(with_count(8), with_count(9), id="given"),
-        pytest.param(with_models("A100"), with_models("T4"), id="filters"),
     ],
 )
 def test_two_unusual_decisions_share_nothing(
     one: Mapping[str, object], other: Mapping[str, object]
 ) -> None:
-    """What most decisions have is compared by a shortcut, what these have is not."""
+    """Neither is like most, and neither is like the other."""
     first, second = (
         structs.replace(ONE, outcome=structs.replace(ONE.outcome, **change))
         for change in (one, other)
     )
-    joined: list[bytes] = []
-    records = ReplicaRecords(
-        lambda _, rest: joined.append(rest), RecordSource(Component.WEBHOOK), defer=later
-    )
-    for decision in (first, first, first, second, second):
-        records.record(decision)
-        records.make_noted()
-
-    assert len(set(joined)) == 2
-    assert joined[0] == joined[1] != joined[2]
-
-
-def test_so_many_records_wait_and_no_more() -> None:
-    """Whoever makes them is asked once, and may come late."""
     made: list[bytes] = []
-    asked: list[Callable[[], None]] = []
-    records = ReplicaRecords(
-        lambda start, _: made.append(start),
-        RecordSource(Component.WEBHOOK),
-        defer=lambda make, _: asked.append(make),
-    )
-    first = records.record(ONE), records.record(ONE)
-    assert first == (False, True)  # one before it came by, and one was made by itself
+    source = RecordSource(Component.WEBHOOK)
+    records = ReplicaRecords(lambda record, _: made.append(rest_of(record)), source)
 
-    for _ in range(MOST_NOTED - 1):
-        assert records.record(ONE)
-    assert (len(made), len(asked)) == (1, 1)
-    records.record(ONE)
-    assert (len(made), len(asked)) == (1 + MOST_NOTED, 1)
-    records.record(ONE)
-    assert len(asked) == 2
-    asked[1]()
-    assert len(made) == 2 + MOST_NOTED
+    for decision in (first, first, first, second, second, first):
+        assert records.record(decision)
 
-
-def test_a_decision_that_changes_takes_the_place_of_the_one_before() -> None:
-    """Its digest is kept once, however often what it shares changes."""
-    records = ReplicaRecords(lambda *_: None, RecordSource(Component.WEBHOOK), defer=later)
-    sizes = set()
-    for number in range(200):
-        records.record(structs.replace(ONE, settings=f"s{number % 2}"))
-        sizes.add(records.size)
-
-    assert len(records._kept) == 1  # noqa: SLF001 -- nothing else tells
-    assert records.size == max(sizes) == sum(one.size for one in records._kept.values())  # noqa: SLF001
-
-
-def test_a_decision_with_a_long_key_is_not_kept() -> None:
-    """A warning may quote what a tenant wrote."""
-    records = ReplicaRecords(lambda *_: None, RecordSource(Component.WEBHOOK), defer=later)
-    long = structs.replace(ONE, outcome=structs.replace(ONE.outcome, warnings=("w" * LARGEST_KEY,)))
-    for _ in range(3):
-        assert not records.record(long)
-
-    assert records.size == 0
+    assert made == [made[0]] * 3 + [made[3]] * 2 + [made[0]]
+    assert made[0] != made[3]
 
 
 def test_what_is_kept_is_bounded() -> None:
@@ -451,15 +417,23 @@ def test_what_is_kept_is_bounded() -> None:
 
     replicas = webhook.replicas
     assert replicas is not None
-    kept = replicas._kept.values()  # noqa: SLF001 -- nothing else tells
-    assert 0 < replicas.size == sum(one.size for one in kept) <= MOST_BYTES
-    assert sum(len(one.rest) for one in kept) > MOST_BYTES // 2
-    assert len(kept) < 1000
+    alike, workloads = replicas.parts
+    assert alike == 1
+    assert MOST_BYTES // 2 < replicas.size <= 2 * MOST_BYTES
+    assert 500 < workloads < 2900
 
 
-def test_a_patch_that_is_recorded_in_part_is_not_kept() -> None:
-    """Then equal records would not mean equal patches."""
+def test_a_patch_that_is_recorded_in_part_is_told_apart_too() -> None:
+    """Equal records would not mean equal patches, so the patches are compared."""
     many = [container(f"c{n}", limits={NUMBER: 1, MEMORY: 10}) for n in range(12)]
-    webhook = compare([reviewed(n, received(pod(*many))) for n in range(4)])
+    compare([reviewed(n, received(pod(*many))) for n in range(4)])
 
-    assert webhook.joined == []
+
+def test_what_is_large_is_recorded_by_itself() -> None:
+    """A patch beyond 16 KiB is neither compared nor kept."""
+    many = [container(f"c{n}", limits={NUMBER: 1, MEMORY: 10}) for n in range(40)]
+    large = asking()
+    large["spec"]["containers"] = received(pod(*many))["spec"]["containers"]
+    webhook = compare([reviewed(n, large) for n in range(4)])
+
+    assert webhook.made == []
