@@ -254,3 +254,22 @@ def test_the_owner_of_an_entry_with_a_uid_is_the_pod_of_that_uid() -> None:
     """Wherever that is; no other pod is asked."""
     assert possible_owner(LEDGER, ENTRY, {"a": WAITING, "b": HERE}) == WAITING
     assert possible_owner(LEDGER, ENTRY, {"b": HERE}) is None
+
+
+def test_an_entry_without_a_uid_goes_once_nobody_unknown_is_held() -> None:
+    """A held pod that has an entry of its own is not its owner."""
+    nameless = replace(ENTRY, uid="")
+    there = ledger(node("n0", gpu(mode=Mode.MIG)), (ENTRY,), nodeUID="u", held=["a"])
+    evidence = ReclaimEvidence(pod=None, node=MACHINE, now=OLD, agent_serves=True)
+
+    assert is_reclaimable(there, nameless, evidence)
+    assert not is_reclaimable(replace(there, held=frozenset({"a", "b"})), nameless, evidence)
+
+
+def test_where_no_agent_of_ours_reports_a_pod_that_is_over_frees_at_once() -> None:
+    """MetaX's plugin says of no container that it has ended."""
+    read = replace(LEDGER, driver="metax", held=frozenset({"a"}))
+
+    assert goes(read, None)
+    assert not goes(replace(read, driver=LEDGER.driver), None)
+    assert not goes(read, HERE, now=OLD)
