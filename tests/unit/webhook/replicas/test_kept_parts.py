@@ -32,6 +32,17 @@ def test_parts_are_kept_within_bounds(steps: list[tuple[str, int | None]]) -> No
         assert len(parts) == len(known)
 
 
+def test_what_was_asked_for_last_stays() -> None:
+    """However long ago it was kept."""
+    parts = KeptParts[str](most_bytes=MOST, largest=LARGEST)
+    for name in "abc":
+        parts.keep(name, name, 2000)
+    assert parts.get("a") == "a"
+    parts.keep("d", "d", 2000)
+
+    assert [parts.get(name) for name in "abcd"] == ["a", None, "c", "d"]
+
+
 def test_a_name_is_known_from_the_second_time_on() -> None:
     """Until others took its place."""
     seen = SeenNames()

@@ -346,19 +346,32 @@ CHANGES: dict[str, Mapping[str, object]] = {
 }
 
 
+def test_passes_share_nothing() -> None:
+    """A pod may have containers added later, by a pass of its own."""
+    made = recorded(ONE, ONE, ONE, structs.replace(ONE, step="ephemeral"))
+
+    assert b'"step":"mutate"' in made[2]
+    assert b'"step":"ephemeral"' in made[3]
+
+
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_decisions_that_differ_share_nothing(change: Mapping[str, object]) -> None:
     """In each thing that a record tells of a decision, also with equal digests."""
     other = structs.replace(ONE, outcome=structs.replace(ONE.outcome, **change))
-    made: list[bytes] = []
-    source = RecordSource(Component.WEBHOOK)
-    records = ReplicaRecords(lambda record, _: made.append(rest_of(record)), source)
-
-    for decision in (ONE, ONE, ONE, other, other, other, ONE, other):
-        assert records.record(decision)
+    made = recorded(ONE, ONE, ONE, other, other, other, ONE, other)
 
     assert made[0] != made[3]
     assert made == [made[0]] * 3 + [made[3]] * 3 + [made[0], made[3]]
+
+
+def recorded(*decisions: ReplicaDecision) -> list[bytes]:
+    """Return the ends of the records of *decisions*."""
+    made: list[bytes] = []
+    source = RecordSource(Component.WEBHOOK)
+    records = ReplicaRecords(lambda record, _: made.append(rest_of(record)), source)
+    for decision in decisions:
+        assert records.record(decision)
+    return made
 
 
 def rest_of(record: msgspec.Struct) -> bytes:
