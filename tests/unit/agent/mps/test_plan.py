@@ -189,17 +189,18 @@ def test_what_begins_is_dated_once_and_what_is_over_is_forgotten() -> None:
     """Otherwise a fault or a client that lingers would never have lasted long enough."""
     fault = replace(SERVING, servers=(replace(SERVER, state=ServerState.FAULT),))
 
-    def after(memory: MpsMemory, seen: MpsObservation, wanted: MpsDesired, now: float) -> MpsMemory:
+    def after(memory: MpsMemory, seen: MpsObservation, now: float) -> MpsMemory:
+        wanted = NOT_WANTED if seen is fault else WANTED
         return memory_after(memory, seen, wanted, before=memory.before, now=now)
 
-    first = after(TOLD, fault, NOT_WANTED, 100.0)
-    later = after(first, fault, NOT_WANTED, 170.0)
-    well = after(later, SERVING, WANTED, 180.0)
+    first = after(TOLD, fault, 100.0)
+    later = after(first, fault, 170.0)
+    well = after(later, SERVING, 180.0)
 
     assert (first.leaving_since, first.fault_since) == (100.0, 100.0)
     assert (later.leaving_since, later.fault_since) == (100.0, 100.0)
     assert (well.leaving_since, well.fault_since) == (None, None)
     assert well.daemon_limits == LIMITS
     assert well.server_limits == {17: LIMITS}
-    dead = after(well, FREE, WANTED, 190.0)
+    dead = after(well, FREE, 190.0)
     assert (dead.daemon_limits, dict(dead.server_limits)) == (None, {})
