@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from allocator.audit.record import AdmissionRecord, BindRecord, SettingsRecord, SnapshotRecord
 from allocator.config.namespace_policy import NamespacePolicy
@@ -16,11 +16,15 @@ from allocator.report.feasibility_json import (
 )
 from allocator.report.terminal_lines import Line, Tone, row
 from console.cluster.snapshot import ClusterView
+from console.get.candidate_text import candidates_document
+from console.get.candidates import CandidateList, DecisionCandidates
 from console.records.rows import StoredRecord
+from console.replay.candidates import admission_candidates, bind_candidates
 from console.replay.outcome import DifferentDecision, NotReplayable, Replay, SameDecision
 from console.replay.replay import replay_admission, replay_bind
 from console.replay.what_if import WhatIf, what_if, what_if_lines
 
+NO_CANDIDATES: Final = DecisionCandidates()
 _LONGEST_VALUE = 160  # characters of a changed value that are shown
 
 
@@ -52,6 +56,34 @@ class ReplayedLife:
     admission: Replay | None = None
     bind: Replay | None = None
     today: WhatIf | NotReplayable | None = None
+    candidates: DecisionCandidates = NO_CANDIDATES  # of then; none for whoever may not see nodes
+
+
+def life_candidates(life: Sequence[StoredRecord], source: ReplaySource) -> DecisionCandidates:
+    """Return what GPUs answered to the decisions that :func:`replayed_life` decides again."""
+    admission, bind = _last_admission(life), _last_bind(life)
+    return DecisionCandidates(
+        admission=None if admission is None else _admission_candidates(admission, source),
+        bind=None if bind is None else _bind_candidates(bind, source),
+    )
+
+
+def _admission_candidates(record: AdmissionRecord, source: ReplaySource) -> CandidateList:
+    return admission_candidates(
+        record,
+        source.settings(record.settings),
+        source.snapshot(record.snapshot),
+        version=source.version,
+    )
+
+
+def _bind_candidates(record: BindRecord, source: ReplaySource) -> CandidateList:
+    return bind_candidates(
+        record,
+        source.settings(record.settings),
+        source.snapshot(record.snapshot),
+        version=source.version,
+    )
 
 
 def replayed_life(
@@ -162,6 +194,7 @@ def replay_document(view: ReplayedLife) -> dict[str, Any]:
         "admission": None if view.admission is None else _document(view.admission),
         "bind": None if view.bind is None else _document(view.bind),
         "today": None if view.today is None else _today_document(view.today),
+        "candidates": candidates_document(view.candidates),
     }
 
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from allocator.report.terminal_lines import Tone
+from console.pages.audit.candidates import candidate_blocks
 from console.pages.audit.decision import ReplayView
 from console.pages.parts.blocks import FactList, PageBlock
 from console.pages.parts.cell import TableCell, code, word
@@ -14,13 +15,14 @@ from console.replay.what_if import WhatIf, what_if_lines
 def replay_block(replayed: ReplayedLife) -> ReplayView | None:
     """Return what a page shows of *replayed*; ``None`` where there was nothing to decide again."""
     lines = tuple(replay_lines(replayed))
-    if not lines:
+    if not lines:  # then nothing was weighed either
         return None
     rows = tuple((line.label, (_cell(line),)) for line in lines)
     blocks: list[PageBlock] = [FactList(title="Decided again", name="replay", rows=rows)]
     if isinstance(replayed.today, WhatIf):
         shown = what_if_lines(replayed.today)
         blocks.append(facts_of("The same request today", shown, name="today"))
+    blocks += candidate_blocks(replayed.candidates)
     return ReplayView(blocks=tuple(blocks), document=replay_document(replayed))
 
 
