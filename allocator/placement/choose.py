@@ -126,6 +126,14 @@ def place_on(
     return None if plan is None else plan[0].assignment
 
 
+def place_in(
+    snapshot: Snapshot, request: PodRequest, *, policy: PlacementPolicy = PlacementPolicy()
+) -> Assignment | None:
+    """Choose among all nodes as :func:`choose` does, without what every GPU answers."""
+    plan = best(_scope(snapshot, request, node=None, policy=policy).search(request), request)
+    return None if plan is None else plan[0].assignment
+
+
 def node_candidates(
     node: Node,
     request: PodRequest,

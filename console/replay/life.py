@@ -14,6 +14,7 @@ from allocator.report.feasibility_json import (
     finding_document,
     outlook_document,
 )
+from allocator.report.mode_rows import mode_row_documents
 from allocator.report.terminal_lines import Line, Tone, row
 from console.cluster.snapshot import ClusterView
 from console.get.candidate_text import candidates_document
@@ -231,4 +232,5 @@ def _today_document(today: WhatIf | NotReplayable) -> dict[str, Any]:
             "findings": [finding_document(finding) for finding in today.fit.findings],
         },
         **outlook_document(today.fit.outlook),
+        "modes": mode_row_documents(today.fit.modes),
     }
