@@ -151,7 +151,7 @@ def node_candidates(
 class GpuRank:
     """How a GPU that takes a container compares with the others of its node."""
 
-    container: str
+    position: int  # of the container in the request
     gpu: str  # UUID
     mode: Mode
     rank: int  # 1 is the first choice
@@ -174,11 +174,11 @@ def gpu_ranks(
     for mode, there in search.places.items():
         options = best_options(search.mig_options, mode)
         for place in there:
-            for container_request in request.containers:
+            for position, container_request in enumerate(request.containers):
                 found = options(container_request, place.headrooms)
                 for rank, option in enumerate(found, start=1):
                     yield GpuRank(
-                        container=container_request.name,
+                        position=position,
                         gpu=option.grant.gpu,
                         mode=mode,
                         rank=rank,

@@ -6,6 +6,7 @@ were empty, a bind at the GPUs of one node with what was taken on them.
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import cycle
 
 import msgspec
 
@@ -77,8 +78,9 @@ def _kind_rows(question: AdmissionQuestion) -> Iterator[CandidateRow]:
         cost = None
         if mode is not None and request.accepts_kind(kind):
             cost = cost_on(request, kind, count, mode=mode)
-        for answer in candidates([_one_of(kind)], request, modes=modes, mig_options=options):
-            row = _kind_row(_counted(answer, request, count=count, cost=cost), kind, count=count)
+        answers = candidates([_one_of(kind)], request, modes=modes, mig_options=options)
+        for answer, asking in zip(answers, request.containers, strict=True):
+            row = _kind_row(_counted(answer, asking.count, count=count, cost=cost), kind, count)
             yield replace(row, named=kind == chosen, cost_per_mille=cost if row.fits else None)
 
 
@@ -123,11 +125,10 @@ def _one_of(kind: GpuKind) -> Node:
     return empty_node(Node(name="", gpus=(gpu,)))
 
 
-def _counted(answer: Candidate, request: PodRequest, *, count: int, cost: int | None) -> Candidate:
-    """Return the *answer* of one GPU for as many as the pod asks for, of at most *count*."""
+def _counted(answer: Candidate, asked: int, *, count: int, cost: int | None) -> Candidate:
+    """Return the *answer* of one GPU for the number *asked* for, of at most *count*."""
     if answer.reason is not None:
         return answer
-    asked = next(one.count for one in request.containers if one.name == answer.container)
     if asked > count:
         detail = f"{asked} are asked for; no node has more than {count}"
         return replace(answer, reason=Reason.TOO_MANY, detail=detail)
@@ -137,7 +138,7 @@ def _counted(answer: Candidate, request: PodRequest, *, count: int, cost: int | 
     return answer
 
 
-def _kind_row(answer: Candidate, kind: GpuKind, *, count: int) -> CandidateRow:
+def _kind_row(answer: Candidate, kind: GpuKind, count: int) -> CandidateRow:
     return CandidateRow(
         container=answer.container,
         model=kind.model,
@@ -155,18 +156,19 @@ def _gpu_rows(question: BindQuestion, record: BindRecord) -> Iterator[CandidateR
     request = in_mode(claim.request, claim.mode)
     policy = replace(question.policy, preferred_positions=claim.positions)
     ranks = {
-        (rank.container, rank.gpu): rank
+        (rank.position, rank.gpu): rank
         for rank in gpu_ranks(node, request, policy=policy, demand=question.demand)
     }
     given = {(part.name, device.gpu) for part in record.containers for device in part.devices}
     gpus = {gpu.uuid: gpu for gpu in node.gpus}
-    for answer in node_candidates(node, request, policy=policy, demand=question.demand):
-        key = answer.container, answer.gpu
+    answers = node_candidates(node, request, policy=policy, demand=question.demand)
+    # Each GPU answers to the containers in their order.
+    for answer, position in zip(answers, cycle(range(len(request.containers))), strict=False):
         yield _gpu_row(
             answer,
             gpus[answer.gpu],
-            ranks.get(key),
-            named=key in given,
+            ranks.get((position, answer.gpu)),
+            named=(answer.container, answer.gpu) in given,
             wished=answer.gpu in claim.gpus,
         )
 
