@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-import msgspec
-
 from allocator.catalog.keys import MODE_KEY, PROFILE_KEY
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.config.namespace_policy import ANY_MODE, NamespacePolicy, isolation_finding
@@ -119,8 +117,7 @@ def _with_place(
     """Look for a place in the mode of a row, where the pod may have it."""
     if one.access is ModeAccess.OTHER_RESOURCES:
         return one
-    profile = request.profile if one.mode is request.named_mode else None
-    wanted = msgspec.structs.replace(in_mode(request, one.mode), profile=profile)
+    wanted = in_mode(request, one.mode)
     weak = isolation_finding(namespace, wanted, one.mode)
     if weak is not None:
         return replace(one, missing=f"not admitted: {weak.what}")

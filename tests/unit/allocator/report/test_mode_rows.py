@@ -147,9 +147,7 @@ def test_a_row_says_of_a_mode_what_a_search_in_it_says(asked: object, fleet: Sna
     for one in rows(request, fleet).values():
         if one.access is ModeAccess.OTHER_RESOURCES:
             continue
-        profile = request.profile if one.mode is request.named_mode else None
-        wanted = msgspec.structs.replace(request, mode=one.mode, profile=profile)
-        found = choose(fleet, wanted)
+        found = choose(fleet, request, mode=one.mode)
         assert (one.verdict is FitVerdict.FITS) == (found.assignment is not None)
 
 
@@ -195,4 +193,4 @@ def test_a_family_of_a_made_up_maker_has_rows_by_its_data_alone() -> None:
         found, strange = rows(own, fleet, served=served), rows(pod(ask(4096)), fleet, served=served)
 
     assert [row_text(one) for one in found.values()] == ["hami-core: weighed; fits GPU 0 of a"]
-    assert strange[Mode.HAMI_CORE].verdict is FitVerdict.NEVER
+    assert strange[Mode.HAMI_CORE].missing == "no GPU here is in mode hami-core"
