@@ -50,13 +50,18 @@ class MpsController:
         self._looked = False  # for what an earlier agent left
 
     def set_desired(
-        self, configured: Collection[str], grants: Mapping[str, Collection[Grant]]
+        self,
+        configured: Collection[str],
+        grants: Mapping[str, Collection[Grant]],
+        *,
+        uninstalling: bool = False,
     ) -> None:
         """Set the GPUs that the node's owner wants in the mode, and the grants on each GPU.
 
         A GPU with an entry of the mode stays in it until the entry has ended, whatever is
         configured. One with entries of other modes only is not in it, and leaves it. GPUs that an
-        earlier agent left, by its journal or folders, are looked at too.
+        earlier agent left, by its journal or folders, are looked at too. *uninstalling* says that
+        the agent leaves for good, and gives up GPUs that are gone.
         """
         wanted = {
             gpu: [grant for grant in on_gpu if grant.mode is Mode.MPS]
@@ -70,7 +75,9 @@ class MpsController:
             others = any(grant.mode is not Mode.MPS for grant in grants.get(gpu, ()))
             # A pod of another mode may have been bound before the GPU was told to be in this one.
             mps = bool(ours) or (gpu in gpus and not others)
-            desired = MpsDesired(mps=mps, limits=server_limits(ours), others=others)
+            desired = MpsDesired(
+                mps=mps, limits=server_limits(ours), others=others, uninstalling=uninstalling
+            )
             if self._settling.watch(gpu, partial(self._new_gpu, gpu)).set_desired(desired):
                 self._settling.wake(gpu)
 

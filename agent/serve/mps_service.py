@@ -22,6 +22,7 @@ from allocator.model.request import Mode
 from allocator.model.units import MiB
 
 JOURNAL: Final = "mps.json"
+DRIVER_FOLDER: Final = "proc/driver/nvidia"  # exists while the kernel module is loaded
 _LEAST_MEMORY: Final = MiB(1024)  # of a node whose memory cannot be read
 NO_CDI: Final = "the container runtime reads no CDI documents, by which a client gets its daemon"
 
@@ -45,14 +46,27 @@ class MpsService:
     """Keeps the node's GPUs in mode mps as configuration and ledger say."""
 
     def __init__(
-        self, parts: MpsParts, daemons: Daemons, journal: MpsJournal, *, root: str
+        self,
+        parts: MpsParts,
+        daemons: Daemons,
+        journal: MpsJournal,
+        *,
+        root: str,
+        is_loaded: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Touch nothing yet; *root* is ``hostRoot`` on the node."""
+        """Touch nothing yet.
+
+        *root* is ``hostRoot`` on the node; *is_loaded* says whether its kernel has a driver.
+        """
         self._parts = parts
         self.daemons = daemons
         self.leaving = False  # no GPU is to be in the mode any more
         services = MpsServices(
-            worker=parts.worker, daemons=daemons, journal=journal, report=self._report
+            worker=parts.worker,
+            daemons=daemons,
+            journal=journal,
+            is_loaded=is_loaded,
+            report=self._report,
         )
         self.controller = MpsController(services, host_root=root, changed=parts.changed)
 
@@ -68,7 +82,7 @@ class MpsService:
         """
         self.leaving = True
         if self._parts.informer.gpu_node is None and not in_use:
-            self.controller.set_desired((), {})
+            self.controller.set_desired((), {}, uninstalling=True)
         self.follow()
         await self.controller.settle()
         return self.controller.is_idle
@@ -77,17 +91,18 @@ class MpsService:
         """Take in what is configured and promised now."""
         informer, hardware = self._parts.informer, self._parts.hardware()
         stored = informer.gpu_node
-        if stored is None or not informer.synced or hardware is None:
+        if stored is None or not informer.synced or (hardware is None and not self.leaving):
             return
         wanted = None if self.leaving else informer.node_config
+        devices = () if hardware is None else hardware.devices
         grants = grants_by_gpu(
             grant
             for entry in stored.ledger.entries
             for container in entry.containers
             for grant in container.grants
         )
-        configured = {each.uuid for each in hardware.devices if wants_mps(each, wanted)}
-        self.controller.set_desired(configured, grants)
+        configured = {each.uuid for each in devices if wants_mps(each, wanted)}
+        self.controller.set_desired(configured, grants, uninstalling=self.leaving)
 
     def _report(self, gpu: str, trouble: MpsTrouble) -> None:
         """Tell the Node's owner, and every pod that has an entry on the GPU."""
@@ -113,13 +128,15 @@ def mps_service(parts: MpsParts, options: AgentOptions, paths: Paths, *, boot: s
         host_root=host_root, launcher=options.mps_launcher, shared_memory=memory
     )
     daemons = DaemonClient(paths.host_root, daemon_options, proc=options.root / "proc")
-    return MpsService(parts, daemons, journal, root=host_root)
+    return MpsService(
+        parts, daemons, journal, root=host_root, is_loaded=(options.root / DRIVER_FOLDER).exists
+    )
 
 
 def _gpus(root: Path) -> int:
     """Return how many GPUs the driver has, before it can be asked."""
     try:
-        return len(list((root / "proc/driver/nvidia/gpus").iterdir()))
+        return len(list((root / DRIVER_FOLDER / "gpus").iterdir()))
     except OSError:
         return 1
 

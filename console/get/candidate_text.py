@@ -8,7 +8,7 @@ import msgspec
 from allocator.catalog.boards import bare_name
 from allocator.model.untrusted import escaped
 from allocator.report.terminal_lines import CutLine, Line, Tone, WrappedLine, counted
-from console.get.candidates import CandidateList, CandidateRow, DecisionCandidates
+from console.get.candidates import CandidateList, CandidateRow, DecisionCandidates, in_english
 
 _DASH: Final = "\N{EN DASH}"  # for what is unknown
 ADMISSION_TITLE: Final = "kinds of GPU that admission weighed, as if they were empty"
@@ -63,18 +63,16 @@ def answer_text(row: CandidateRow) -> str:
         parts.append(f"choice {row.rank}")
     if row.wished:
         parts.append("named by the scheduler")
-    return "; ".join([*parts, *([named_text(row)] if row.named else [])])
-
-
-def named_text(row: CandidateRow) -> str:
-    """Return what it means that this row was named: at a bind it was given."""
-    return "decided the mode" if row.index is None else "given"
+    if row.named:
+        parts.append("decided the mode" if row.index is None else "given")
+    return "; ".join(parts)
 
 
 def candidates_document(candidates: DecisionCandidates | None) -> dict[str, Any] | None:
     """Return the candidates as JSON; ``None`` where nodes are not shown to whoever asks."""
     if candidates is None:
         return None
+    candidates = in_english(candidates)
     return {
         "admission": _list_document(candidates.admission),
         "bind": _list_document(candidates.bind),

@@ -1,6 +1,6 @@
 """Candidates of a stored decision: what each GPU, or kind of GPU, answered then."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 MOST_CANDIDATES: Final = 100  # rows of one decision that are shown
@@ -49,6 +49,19 @@ class DecisionCandidates:
 
     admission: CandidateList | None = None
     bind: CandidateList | None = None
+
+
+def in_english(candidates: DecisionCandidates) -> DecisionCandidates:
+    """Return *candidates* with plain texts: messages of pages cannot be encoded."""
+    return DecisionCandidates(
+        admission=_english_list(candidates.admission), bind=_english_list(candidates.bind)
+    )
+
+
+def _english_list(found: CandidateList | None) -> CandidateList | None:
+    if found is None:
+        return None
+    return replace(found, unknown=str(found.unknown), note=str(found.note))
 
 
 def candidate_list(rows: list[CandidateRow], note: str = "") -> CandidateList:

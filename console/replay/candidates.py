@@ -21,6 +21,7 @@ from allocator.placement.fit import hardware
 from allocator.placement.mig import MigOptions
 from allocator.placement.mode import cost_on, weighed_modes
 from console.get.candidates import CandidateList, CandidateRow, candidate_list
+from console.languages.messages import NOTHING, PageMessage, message
 from console.replay.outcome import NotReplayable
 from console.replay.replay import (
     AdmissionQuestion,
@@ -62,10 +63,14 @@ def bind_candidates(
     return candidate_list(rows, _version_note(record.version, version))
 
 
-def _version_note(before: str, now: str) -> str:
+def _version_note(before: str, now: str) -> PageMessage:
     if before == now:
-        return ""
-    return f"version {before or 'unknown'} decided then; version {now} computed these rows"
+        return NOTHING
+    return message(
+        "version {before} decided then; version {now} computed these rows",
+        before=before or message("unknown"),
+        now=now,
+    )
 
 
 def _kind_rows(question: AdmissionQuestion) -> Iterator[CandidateRow]:

@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from console.access.attempts import TooManyAttemptsError
 from console.access.reviews_client import ReviewsUnavailableError
-from console.get.candidates import DecisionCandidates
+from console.get.candidates import DecisionCandidates, in_english
 from console.records import parameters
 from console.records.parameters import ParameterError
 from console.records.query import BadCursorError, Scope
@@ -149,7 +149,7 @@ class _Data:
         life = store.life(scope, row)
         version = self._services.version
         source = ReplaySource(settings=store.settings, snapshot=store.snapshot, version=version)
-        candidates = life_candidates(life, source) if scope.cluster else None
+        candidates = in_english(life_candidates(life, source)) if scope.cluster else None
         return DecisionDetail(decision=row, records=life, candidates=candidates)
 
     async def records(self, request: Request, scope: Scope) -> object:

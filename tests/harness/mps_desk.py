@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent.driver.driver import ComputeMode
+from agent.driver.driver import ComputeMode, Fault
 from agent.driver.driver_thread import DriverThread
 from agent.driver.simulated_files import SimulatedDriver
 from agent.mps import simulated_daemon
@@ -38,6 +38,7 @@ class MpsDesk:
     driver: SimulatedDriver = field(default_factory=lambda: SimulatedDriver(STATE))
     clock: FakeClock = field(default_factory=FakeClock)
     told: list[MpsTrouble] = field(default_factory=list)
+    loaded: bool = True  # the kernel has a driver
 
     def __post_init__(self) -> None:
         self.faults = Faults(self.driver, {})
@@ -53,6 +54,7 @@ class MpsDesk:
             daemons=self.daemons,
             journal=self.journal,
             clock=self.clock.clock(),
+            is_loaded=lambda: self.loaded,
             report=lambda _, trouble: self.told.append(trouble),
         )
         self.mps = MpsController(services, host_root=ROOT, patience=0.05)
@@ -60,6 +62,16 @@ class MpsDesk:
     async def settle(self, *grants: Grant, configured: tuple[str, ...] = (GPU,)) -> None:
         self.mps.set_desired(configured, grants_by_gpu(grants))
         await self.mps.settle()
+
+    async def uninstall(self, *grants: Grant) -> bool:
+        """Let the agent leave the node for good; say whether nothing is left of the mode."""
+        self.mps.set_desired((), grants_by_gpu(grants), uninstalling=True)
+        await self.mps.settle()
+        return self.mps.is_idle
+
+    def lose_driver(self, fault: Fault) -> None:
+        """Let every call about a compute mode fail from now on."""
+        self.faults.at = {("compute_mode", number): fault for number in range(1, 1000)}
 
     def connect(self, pid: int, memory: int | None = None) -> str:
         return self.daemons.change(

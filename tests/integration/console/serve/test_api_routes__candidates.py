@@ -30,7 +30,7 @@ from tests.harness.console_site import services_of
 ASKED = RecordedRequest(request=pod(ask(4000)))
 BUSY = gpu(T4, grants=(soft_grant(14_000),))
 THERE = node("gpu-b", BUSY, gpu(T4, index=1))
-WHOSE = {"namespace": "team-a", "pod": "p", "digest": "abc", "pod_uid": "uid-1"}
+WHOSE: dict[str, Any] = {"namespace": "team-a", "pod": "p", "digest": "abc", "pod_uid": "uid-1"}
 ADMITTED = recorded_admission(ASKED, snapshot(THERE), **WHOSE)
 BOUND = recorded_bind(Bound(asked=replace(ASKED, final=Mode.HAMI_CORE), node=THERE, fields=WHOSE))
 API = "/api/v1/decisions/abc/uid-1"

@@ -2,9 +2,9 @@
 
 from console.get.candidates import MOST_CANDIDATES, CandidateList, DecisionCandidates
 from console.get.candidates import candidate_list as listed
-from console.pages.audit.candidates import candidate_blocks
 from console.pages.audit.replay_block import replay_block
 from console.pages.parts.blocks import PageNote, PageTable
+from console.pages.parts.candidates import candidate_blocks
 from console.replay.life import ReplayedLife, life_candidates, replayed_life
 from tests.unit.console.get.test_candidate_text import KIND, SHORT
 from tests.unit.console.replay.test_life import ADMITTED, BOUND, life, source
@@ -57,7 +57,7 @@ def test_rows_beyond_a_hundred_are_counted_in_the_note() -> None:
 
     assert isinstance(table, PageTable)
     assert len(table.rows) == MOST_CANDIDATES
-    assert table.note == "1,100 of 1,100 fitted; 1,000 more."
+    assert table.note == "1,100 of 1,100 fitted; 1,000 more"
 
 
 def test_what_cannot_be_known_is_said() -> None:
