@@ -1,27 +1,32 @@
 """Wiring of mode mps: which GPUs are to be in it, and who hears of trouble."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Never
 
 from agent.driver.driver_thread import DriverThread
+from agent.driver.static_partitioning import static_refusal
 from agent.monitor.violation import LocalPod
 from agent.mps.daemon import Daemons, shared_memory_size
 from agent.mps.daemon_client import DaemonClient, DaemonOptions
 from agent.mps.gpu_controller import MpsServices
 from agent.mps.journal_files import MpsJournal
-from agent.mps.mps_controller import MpsController, grants_by_gpu
-from agent.mps.simulated_files import SimulatedDaemons
+from agent.mps.mps_controller import MpsController, Partitioning, grants_by_gpu
+from agent.mps.partitions.book_files import PartitionBook
+from agent.mps.partitions.table import Holder
+from agent.mps.simulated.simulated_files import SimulatedDaemons
 from agent.mps.trouble import MpsTrouble, MpsTroubleKind
 from agent.node.node_informer import NodeInformer
-from agent.node.status import Hardware, wants_mps
+from agent.node.status import Hardware, static_partitioning, wants_mps
 from agent.serve.device_plugin import Paths
 from agent.serve.options import AgentOptions, DriverKind
+from allocator.model.allocation import Entry
 from allocator.model.request import Mode
 from allocator.model.units import MiB
 
 JOURNAL: Final = "mps.json"
+BOOK: Final = "mps-partitions.json"
 _LEAST_MEMORY: Final = MiB(1024)  # of a node whose memory cannot be read
 NO_CDI: Final = "the container runtime reads no CDI documents, by which a client gets its daemon"
 
@@ -45,14 +50,20 @@ class MpsService:
     """Keeps the node's GPUs in mode mps as configuration and ledger say."""
 
     def __init__(
-        self, parts: MpsParts, daemons: Daemons, journal: MpsJournal, *, root: str
+        self,
+        parts: MpsParts,
+        daemons: Daemons,
+        *,
+        journal: MpsJournal,
+        book: PartitionBook,
+        root: str,
     ) -> None:
         """Touch nothing yet; *root* is ``hostRoot`` on the node."""
         self._parts = parts
         self.daemons = daemons
         self.leaving = False  # no GPU is to be in the mode any more
         services = MpsServices(
-            worker=parts.worker, daemons=daemons, journal=journal, report=self._report
+            worker=parts.worker, daemons=daemons, journal=journal, book=book, report=self._report
         )
         self.controller = MpsController(services, host_root=root, changed=parts.changed)
 
@@ -87,7 +98,16 @@ class MpsService:
             for grant in container.grants
         )
         configured = {each.uuid for each in hardware.devices if wants_mps(each, wanted)}
-        self.controller.set_desired(configured, grants)
+        gpus = {gpu.uuid: gpu for gpu in stored.ledger.node.gpus}
+        static = {
+            device.uuid: static_refusal(hardware.cuda, device.capability)
+            for device in hardware.devices
+            if static_partitioning(device, wanted, gpus.get(device.uuid))[0]
+        }
+        holders = holders_by_gpu(stored.ledger.entries)
+        self.controller.set_desired(
+            configured, grants, Partitioning(static=static, holders=holders)
+        )
 
     def _report(self, gpu: str, trouble: MpsTrouble) -> None:
         """Tell the Node's owner, and every pod that has an entry on the GPU."""
@@ -102,18 +122,33 @@ class MpsService:
                 parts.report(pod, gpu, trouble.note)
 
 
+def holders_by_gpu(entries: Iterable[Entry]) -> dict[str, frozenset[str]]:
+    """Return the keys of the containers with a grant in mode mps, by the UUID of their GPU."""
+    holders: dict[str, set[str]] = {}
+    for entry in entries:
+        for container in entry.containers:
+            for grant in container.grants:
+                if grant.mode is Mode.MPS:
+                    key = str(Holder(entry.uid, container.name))
+                    holders.setdefault(grant.gpu, set()).add(key)
+    return {gpu: frozenset(keys) for gpu, keys in holders.items()}
+
+
 def mps_service(parts: MpsParts, options: AgentOptions, paths: Paths, *, boot: str) -> MpsService:
     """Return the service of the node that *options* and *paths* describe; raises OSError."""
     journal = MpsJournal(paths.state / JOURNAL, boot=boot)
+    book = PartitionBook(paths.state / BOOK, boot=boot)
     host_root = str(options.host_root)
     if options.driver is DriverKind.SIMULATED:
-        return MpsService(parts, SimulatedDaemons(paths.host_root), journal, root=host_root)
+        return MpsService(
+            parts, SimulatedDaemons(paths.host_root), journal=journal, book=book, root=host_root
+        )
     memory = shared_memory_size(total_memory(options.root), gpus=_gpus(options.root))
     daemon_options = DaemonOptions(
         host_root=host_root, launcher=options.mps_launcher, shared_memory=memory
     )
     daemons = DaemonClient(paths.host_root, daemon_options, proc=options.root / "proc")
-    return MpsService(parts, daemons, journal, root=host_root)
+    return MpsService(parts, daemons, journal=journal, book=book, root=host_root)
 
 
 def _gpus(root: Path) -> int:

@@ -14,6 +14,11 @@ from allocator.model.units import NO_MEMORY, WHOLE_GPU, CorePercent, MiB
 MOST_CHUNKS: Final = 100
 
 
+def whole_chunks(cores: CorePercent, *, of: int) -> int:
+    """Return how many chunks of a GPU a grant of *cores* takes, at least one; 0 *of* none."""
+    return max(1, -(-cores * of // WHOLE_GPU)) if of else 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
     """One physical GPU and the grants on it."""
@@ -61,7 +66,7 @@ class Gpu:
 
     def chunks_for(self, cores: CorePercent) -> int:
         """Return how many chunks a grant of *cores* takes, at least one; 0 without chunks."""
-        return max(1, -(-cores * self.chunks // WHOLE_GPU)) if self.chunks else 0
+        return whole_chunks(cores, of=self.chunks)
 
     def percent_of(self, chunks: int) -> CorePercent:
         """Return the share that *chunks* withhold, in percent of all of them, rounded up.
