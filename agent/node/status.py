@@ -140,14 +140,7 @@ def _served_gpu(
     if mode is Mode.MIG and board is None:  # no instance could be promised or read
         mode, reason = Mode.HAMI_CORE, "its MIG profiles are unknown"
     if mode is Mode.MPS:
-        most = most_clients(hardware.cuda, seen=hardware.mps_clients)
-        slots = min(slots, hardware.mps_limits.get(device.uuid, most))
-        if hardware.mps_followed is not None and device.uuid not in hardware.mps_followed:
-            reason = reason or UNFOLLOWED
-        static, why = static_partitioning(device, wanted, before)
-        if static:  # an agent that has just started keeps the number until its daemon answers
-            chunks = hardware.mps_chunks.get(device.uuid, before.chunks if before else 0)
-            why = why or ("" if chunks else UNDIVIDED)
+        slots, chunks, why = _mps_sharing(device, hardware, slots, wanted=wanted, before=before)
         reason = reason or why
     reason = hardware.unhealthy.get(device.uuid, "") or reason or mode_clash(mode, before)
     if device.memory < 1:  # the API server would refuse the whole object
@@ -174,6 +167,24 @@ def _served_gpu(
         chunk_sms=chunk_size(device.capability) if chunks else 0,
     )
     return ServedGpu(gpu=gpu, pci=device.pci, reason=reason[:LONGEST_REASON])
+
+
+def _mps_sharing(
+    device: Device, hardware: Hardware, slots: int, *, wanted: NodeConfig | None, before: Gpu | None
+) -> tuple[int, int, str]:
+    """Return slots and chunks of a GPU in mode mps, and why it takes no entries."""
+    most = most_clients(hardware.cuda, seen=hardware.mps_clients)
+    slots = min(slots, hardware.mps_limits.get(device.uuid, most))
+    followed = hardware.mps_followed is None or device.uuid in hardware.mps_followed
+    static, why = static_partitioning(device, wanted, before)
+    why = why if followed else UNFOLLOWED
+    if not static:
+        return slots, 0, why
+    # An agent that has just started keeps the number until the daemon answers.
+    chunks = hardware.mps_chunks.get(device.uuid, before.chunks if before else 0)
+    if not chunks:
+        return slots, 0, why or UNDIVIDED
+    return min(slots, chunks), chunks, why  # each container takes one at least
 
 
 def _board(device: Device) -> Board | None:

@@ -203,6 +203,16 @@ def test_a_gpu_is_divided_as_its_daemon_says() -> None:
     assert static_gpu(replace(TO_BE_SOFT, static=True), mps_chunks={"GPU-0": 27}) == (0, 0, "")
 
 
+@pytest.mark.parametrize(("chunks", "slots"), [(7, 7), (27, 10)])
+def test_no_more_containers_share_a_gpu_than_it_has_chunks(chunks: int, slots: int) -> None:
+    """Each takes one at least, also where its owner allows more containers."""
+    found = replace(device(), capability=(8, 0))
+    hardware = Hardware(devices=(found,), cuda="13.1", mps_chunks={"GPU-0": chunks})
+    (one,) = served_gpus(hardware, DeviceConfig(), STATIC, before=None)
+
+    assert one.gpu.slots == slots
+
+
 def test_a_gpu_stays_divided_while_its_agent_is_new() -> None:
     """Its pods go on counting as the chunks that they have."""
     known = divided(promised(Mode.MPS), 27)
