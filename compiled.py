@@ -78,7 +78,6 @@ _HOT: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "injection",
             "messages",
             "reinvocation",
-            "replica_records",
             "rewrite",
             "tenant_checks",
         ),
@@ -86,6 +85,11 @@ _HOT: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "batch",
             "binding_annotations",
             "decide",
+        ),
+        "webhook/replicas": (
+            "kept_parts",
+            "recent_decisions",
+            "replica_records",
         ),
         "webhook/review": ("json_patch",),
     }

@@ -113,8 +113,7 @@ def ingest_of_full_store(filled: FilledStore) -> Ingest:
     """Return how fast records go into the store when it is full."""
     maker = RecordMaker(seed=2, start=filled.end - 12 * 3_600_000, step=1000)
     now = time.time_ns() // 1_000_000
-    records = [one for one in in_order(maker.decisions(_AGAIN)) if one.record.at < rfc3339(now)]
-    return append_all(filled.file, records)
+    return append_all(filled.file, in_order(maker.decisions(_AGAIN), before=now))
 
 
 def removal_of_old(filled: FilledStore) -> dict[str, float]:

@@ -23,7 +23,6 @@ from benchmarks.scale_cluster import Fleet, large_cluster
 from benchmarks.scale_load import cpu_seconds
 from compiled import ROOT
 from console.records.rows import StoredRecord
-from console.records.times import rfc3339
 from console.serve.console import AUDIENCE
 from tests.cluster.installation import SYSTEM, Installation
 from tests.cluster.ports import free_port
@@ -144,8 +143,9 @@ def _send_all(site: Installation, port: int, folder: Path) -> None:
     """Send the records of many decisions as a webhook does."""
     now = int(time.time() * 1000)
     maker = RecordMaker(seed=3, start=now - PERIOD, step=PERIOD / DECISIONS, nodes=5000)
-    made = in_order(maker.decisions(DECISIONS))
-    records = [one for one in made if _is_of_webhook(one) and one.record.at < rfc3339(now)]
+    records = [
+        one for one in in_order(maker.decisions(DECISIONS), before=now) if _is_of_webhook(one)
+    ]
     files = folder / "files"
     context = ssl.create_default_context(cafile=str(files / "ca.crt"))
     context.load_cert_chain(files / "tls.crt", files / "tls.key")

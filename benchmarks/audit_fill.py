@@ -15,6 +15,7 @@ from typing import Final
 
 from benchmarks.audit_records import RecordMaker
 from console.records.rows import StoredRecord
+from console.records.times import rfc3339
 from console.store.opening import open_store
 from console.store.sql.tally import DAY
 
@@ -55,12 +56,15 @@ def fill(file: Path, *, decisions: int, nodes: int, originals: int = ORIGINALS) 
     begin, step = end - PERIOD, PERIOD / decisions
     count = min(decisions, originals)
     maker = RecordMaker(seed=1, start=begin, step=step, nodes=nodes)
-    appended = in_order(maker.decisions(count))
-    append_all(file, maker.health(begin))
+    appended = in_order(maker.decisions(count), before=end)
+    health = list(maker.health(begin))
+    append_all(file, health)
     ingest = append_all(file, appended)
     rounds = decisions // count - 1
     started = time.perf_counter()
-    records = copy_rows(file, rounds, shift=int(count * step)) if rounds else len(appended)
+    records = len(health) + len(appended)
+    if rounds:
+        records = copy_rows(file, rounds, shift=int(count * step))
     return FilledStore(
         file=file,
         decisions=count * (rounds + 1),
@@ -72,9 +76,14 @@ def fill(file: Path, *, decisions: int, nodes: int, originals: int = ORIGINALS) 
     )
 
 
-def in_order(decisions: Iterable[Sequence[StoredRecord]]) -> list[StoredRecord]:
-    """Return records as they arrive: by time, so that those of one pod lie far apart."""
-    return sorted(chain.from_iterable(decisions), key=lambda stored: stored.record.at)
+def in_order(decisions: Iterable[Sequence[StoredRecord]], *, before: int) -> list[StoredRecord]:
+    """Return records as they arrive: by time, so that those of one pod lie far apart.
+
+    What a pod does later than *before*, in milliseconds since 1970, has not happened yet.
+    """
+    limit = rfc3339(before)
+    made = (one for one in chain.from_iterable(decisions) if one.record.at < limit)
+    return sorted(made, key=lambda stored: stored.record.at)
 
 
 def append_all(file: Path, records: Iterable[StoredRecord]) -> Ingest:

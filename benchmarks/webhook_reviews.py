@@ -23,6 +23,7 @@ NAMESPACES: Final = 20
 # owner a new one in each round, so that no round repeats the one before.
 REVIEW_UID: Final = "705ab4f5-6393-11e8-b7cc-"
 OWNER_UID: Final = "3f0d3b6a-8c1d-4c39-8b5b-"
+TOKEN_VOLUME: Final = b"kube-api-access-00000"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +90,10 @@ def _sized_review(shape: ReviewShape, number: int, *, workload: int) -> bytes:
     if missing < 0:
         raise ValueError(f"review {number} is {-missing} bytes over {SIZE}")
     pod["metadata"]["annotations"]["example.com/notes"] += "." * missing
-    return _encode(_review(pod, number))
+    # The API server draws such a name for each pod, so no two replicas are equal.
+    return _encode(_review(pod, number)).replace(
+        TOKEN_VOLUME, b"%b%05d" % (TOKEN_VOLUME[:-5], number)
+    )
 
 
 def _encode(document: Json) -> bytes:
@@ -201,7 +205,7 @@ def _container(name: str, limits: Mapping[str, str], *, variables: int) -> Json:
             {"name": "models", "mountPath": "/models", "readOnly": True},
             {"name": "scratch", "mountPath": "/scratch"},
             {
-                "name": "kube-api-access-x2k9d",
+                "name": TOKEN_VOLUME.decode(),
                 "readOnly": True,
                 "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
             },
@@ -226,7 +230,7 @@ _SPEC: Final[Json] = {
         {"name": "models", "persistentVolumeClaim": {"claimName": "models", "readOnly": True}},
         {"name": "scratch", "emptyDir": {"sizeLimit": "20Gi"}},
         {
-            "name": "kube-api-access-x2k9d",
+            "name": TOKEN_VOLUME.decode(),
             "projected": {
                 "sources": [
                     {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},

@@ -19,7 +19,7 @@ from kube.clock import SYSTEM, Clock, micro_time
 from kube.errors import KubeError, NotFoundError
 
 LONGEST_NOTE: Final = 1024  # bytes; the server's limit
-WINDOW: Final = 600.0  # seconds within which the same note is counted, not written again
+WINDOW: Final = 600.0  # seconds within which a repetition is counted, not written again
 REFRESH: Final = 60.0  # seconds between two writes of one count
 BUDGET: Final = 10  # writes per object and reason within WINDOW: one a minute on average
 MOST_SERIES: Final = 1024
@@ -62,6 +62,7 @@ class Event:
     action: str  # CamelCase, at most 128 characters
     note: str  # a sentence; escaped and cut when it is written
     related: Reference | None = None
+    series: str = ""  # what repetitions have in common; empty: the note
 
 
 @dataclass(slots=True, kw_only=True)
@@ -116,7 +117,7 @@ class Recorder:
 
     async def write(self, event: Event) -> None:
         """Write *event* as new, count it as a repetition, or drop it if the budget is spent."""
-        key = (event.regarding, event.reason, printable(event.note))
+        key = (event.regarding, event.reason, printable(event.series or event.note))
         series = self._series.get(key)
         try:
             if series is None or self._clock.monotonic() - series.last_recorded > WINDOW:

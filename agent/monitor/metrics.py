@@ -4,7 +4,8 @@ Each scrape builds the gauges from the last monitoring cycle, so that a pod's se
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -32,6 +33,39 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 MOST_SAMPLES: Final = 10_000  # samples of one scrape
 # Seconds. A pod with a MIG instance runs after some; one that waits for a GPU may take a day.
 START_BUCKETS: Final = (1, 2.5, 5, 10, 30, 60, 120, 300, 900, 3600, 14_400, 86_400)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _KindCounter:
+    """A counter whose one label has the values of an enumeration."""
+
+    name: str
+    about: str
+    label: str = "kind"
+    values: type[StrEnum]
+
+
+_VIOLATIONS: Final = _KindCounter(
+    name="vgpu_isolation_violations",
+    about="Isolation violations, counted once at their onset.",
+    values=ViolationKind,
+)
+_RECONFIGURATIONS: Final = _KindCounter(
+    name="vgpu_mig_reconfigurations",
+    about="Attempts to create or remove MIG instances.",
+    label="outcome",
+    values=Outcome,
+)
+_REPAIRS: Final = _KindCounter(
+    name="vgpu_region_repairs",
+    about="Repairs of shared regions that killed processes or tenants left broken.",
+    values=RepairKind,
+)
+_MPS_TROUBLES: Final = _KindCounter(
+    name="vgpu_mps_troubles",
+    about="Ends and faults of MPS daemons and servers.",
+    values=MpsTroubleKind,
+)
 
 
 class _Gauges(Collector):
@@ -78,41 +112,17 @@ class AgentMetrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # ships it without types
         self._registry = CollectorRegistry()
         _register_build(self._registry, version)
-        self._violations = _counter(
-            self._registry,
-            "vgpu_isolation_violations",
-            "Isolation violations, counted once at their onset.",
-            label="kind",
-            values=ViolationKind,
-        )
+        self._violations = _counter(self._registry, _VIOLATIONS)
         self._evictions = Counter(
             "vgpu_evictions", "Pods whose eviction was requested.", registry=self._registry
         )
         self._failures = Counter(
             "vgpu_monitor_failures", "Monitoring cycles that failed.", registry=self._registry
         )
-        self._reconfigurations = _counter(
-            self._registry,
-            "vgpu_mig_reconfigurations",
-            "Attempts to create or remove MIG instances.",
-            label="outcome",
-            values=Outcome,
-        )
-        self._repairs = _counter(
-            self._registry,
-            "vgpu_region_repairs",
-            "Repairs of shared regions that killed processes or tenants left broken.",
-            label="kind",
-            values=RepairKind,
-        )
+        self._reconfigurations = _counter(self._registry, _RECONFIGURATIONS)
+        self._repairs = _counter(self._registry, _REPAIRS)
         self._starts = _starts(self._registry)
-        self._mps_troubles = _counter(
-            self._registry,
-            "vgpu_mps_troubles",
-            "Ends and faults of MPS daemons and servers.",
-            label="kind",
-            values=MpsTroubleKind,
-        )
+        self._mps_troubles = _counter(self._registry, _MPS_TROUBLES)
         self.delivery = DeliveryMetrics(self._registry)
         _register_hung_seconds(self._registry, hung)
         self._registry.register(_Gauges(snapshot, old))
@@ -150,12 +160,10 @@ class AgentMetrics:
         return CONTENT_TYPE, generate_latest(self._registry)
 
 
-def _counter(
-    registry: CollectorRegistry, name: str, about: str, *, label: str, values: Iterable[StrEnum]
-) -> Counter:
-    """Return a counter with one *label*, at zero for each of its *values*."""
-    counter = Counter(name, about, [label], registry=registry)
-    for value in values:
+def _counter(registry: CollectorRegistry, kinds: _KindCounter) -> Counter:
+    """Return a counter with one label, at zero for each of its values."""
+    counter = Counter(kinds.name, kinds.about, [kinds.label], registry=registry)
+    for value in kinds.values:
         counter.labels(value)
     return counter
 

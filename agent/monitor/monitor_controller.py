@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from types import MappingProxyType
 from typing import Final, Never, Protocol
 
@@ -202,21 +203,10 @@ class Monitor:
             pods=source.pods(),
             answered=frozenset(host.processes),
         )
-        processes = [process for of_gpu in host.processes.values() for process in of_gpu]
         inspection_result = await asyncio.to_thread(
-            self._services.inspector.inspect, processes, node
+            self._services.inspector.inspect, [*chain.from_iterable(host.processes.values())], node
         )
-        servers = {pid for each in source.mps_progress().values() for pid in each.servers}
-        located = inspection_result.processes
-        observed = ObservedUse(
-            processes=tuple(each for each in located if each.process.pid not in servers),
-            reserved=tuple(each.process for each in located if each.process.pid in servers),
-            shares=shares,
-            pods=node.pods,
-            instances=source.instances(),
-            unpromised=source.unpromised_memory(),
-            counted=inspection_result.counted,
-        )
+        observed = self._observed_use(node, inspection_result)
         self.snapshot = self._take_snapshot(
             observed, node, host, inspection_result=inspection_result
         )
@@ -227,6 +217,22 @@ class Monitor:
         unconfirmed = await self._report_violations(self.snapshot.violations, host.processes.keys())
         await self._sweep(shares, {uid for uid, _ in observed.unpromised})
         return unconfirmed
+
+    def _observed_use(
+        self, node: InspectedNode, inspection_result: InspectionResult
+    ) -> ObservedUse:
+        """Return what is in use; servers of MPS are the agent's, and nobody is blamed for them."""
+        source, located = self._services.source, inspection_result.processes
+        servers = {pid for each in source.mps_progress().values() for pid in each.servers}
+        return ObservedUse(
+            processes=tuple(each for each in located if each.process.pid not in servers),
+            reserved=tuple(each.process for each in located if each.process.pid in servers),
+            shares=node.shares,
+            pods=node.pods,
+            instances=source.instances(),
+            unpromised=source.unpromised_memory(),
+            counted=inspection_result.counted,
+        )
 
     async def release(self) -> None:
         """Release held-back containers, because nothing else would until the next agent runs."""

@@ -16,7 +16,6 @@ from agent.driver.driver import ComputeMode, DriverError
 from agent.mps.commands import (
     SERVER_LIST,
     MpsAnswerError,
-    ServerState,
     client_list,
     default_memory,
     default_threads,
@@ -52,6 +51,8 @@ from agent.mps.plan import (
     StartServer,
     TerminateClients,
     Waiting,
+    is_given_up,
+    memory_after,
     next_step,
 )
 from agent.mps.protocols import HolderBook, ModeJournal, MpsDriverCaller
@@ -77,13 +78,14 @@ def _ignore(*_: object) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MpsServices:
-    """What the GPUs of one node share; the callbacks must not block."""
+    """What the GPUs of one node share; ``report`` must not block."""
 
     worker: MpsDriverCaller
     daemons: Daemons
     journal: ModeJournal
     book: HolderBook
     clock: Clock = SYSTEM
+    is_loaded: Callable[[], bool] = lambda: True  # whether the kernel has a driver; may block
     # GPU and what happened, for an Event on each pod with an entry there, and for a metric
     report: Callable[[str, MpsTrouble], None] = _ignore
 
@@ -132,7 +134,9 @@ class MpsGpuController:
                     if await self._round(self.desired):
                         return
                 self._rest(Waiting("it takes more steps than expected"))
-            except (DriverError, DaemonError, MpsAnswerError, OSError) as error:
+            except DriverError as error:
+                await self._lose_driver(error, self.desired)
+            except (DaemonError, MpsAnswerError, OSError) as error:
                 self._fail(str(error))
 
     async def _round(self, desired: MpsDesired) -> bool:
@@ -148,7 +152,7 @@ class MpsGpuController:
             if trouble.kind is not MpsTroubleKind.FAULT:
                 self._count_failure()
         self._before = seen
-        self._memory = _new_memory(
+        self._memory = memory_after(
             self._memory, seen, desired, before=self._mode_before(seen), now=now
         )
         step = next_step(seen, desired, self._memory, now=now)
@@ -177,6 +181,29 @@ class MpsGpuController:
             self._reported = desired.unable
             self._report(MpsTrouble(MpsTroubleKind.NO_START, desired.unable))
         self._rest(rest)
+
+    async def _lose_driver(self, error: DriverError, desired: MpsDesired) -> None:
+        """Wait for a driver that refuses a call, or give the GPU up where nothing is left of it."""
+        services, gpu, now = self._services, self.uuid, self._services.clock.monotonic()
+        since = now if self._memory.refused_since is None else self._memory.refused_since
+        self._memory = replace(self._memory, refused_since=since)
+        loaded = await asyncio.to_thread(services.is_loaded)
+        if not is_given_up(error.fault, desired, loaded=loaded, lasted=now - since):
+            self._fail(str(error))
+            return
+        try:
+            if await services.daemons.is_alive(gpu):
+                await services.daemons.kill(gpu)
+            if gpu in services.daemons.known():
+                await services.daemons.remove(gpu)
+            if gpu in services.journal.before:
+                log.warning("compute mode given up, not put back", gpu=gpu, why=str(error))
+                await asyncio.to_thread(services.journal.forget, gpu)
+        except (DaemonError, OSError) as failure:
+            self._fail(str(failure))
+            return
+        self._forget_daemon()
+        self._rest(MpsIdle())
 
     async def _look(self) -> MpsObservation:
         worker, daemons, gpu = self._services.worker, self._services.daemons, self.uuid
@@ -358,25 +385,3 @@ class MpsGpuController:
         if progress != self.progress:
             self.progress = progress
             self._changed()
-
-
-def _new_memory(
-    memory: MpsMemory,
-    seen: MpsObservation,
-    desired: MpsDesired,
-    *,
-    before: ComputeMode | None,
-    now: float,
-) -> MpsMemory:
-    """Return *memory* after a look: what is over is forgotten, what begins is dated."""
-    pids = {server.pid for server in seen.servers}
-    faulty = any(server.state is ServerState.FAULT for server in seen.servers)
-    told = memory.server_limits
-    return replace(
-        memory,
-        before=before,
-        daemon_limits=memory.daemon_limits if seen.alive else None,
-        server_limits={pid: limits for pid, limits in told.items() if pid in pids},
-        fault_since=(memory.fault_since or now) if faulty else None,
-        leaving_since=None if desired.mps else memory.leaving_since or now,
-    )

@@ -71,12 +71,15 @@ class MpsController:
         configured: Collection[str],
         grants: Mapping[str, Collection[Grant]],
         partitioning: Partitioning = NO_PARTITIONS,
+        *,
+        uninstalling: bool = False,
     ) -> None:
         """Set the GPUs that the node's owner wants in the mode, and the grants on each GPU.
 
         A GPU with an entry of the mode stays in it until the entry has ended, whatever is
         configured. One with entries of other modes only is not in it, and leaves it. GPUs that an
-        earlier agent left, by its journal or folders, are looked at too.
+        earlier agent left, by its journal or folders, are looked at too. *uninstalling* says that
+        the agent leaves for good, and gives up GPUs that are gone.
         """
         wanted = {
             gpu: [grant for grant in on_gpu if grant.mode is Mode.MPS]
@@ -97,6 +100,7 @@ class MpsController:
                 others=others,
                 static=unable is not None,
                 unable=unable or "",
+                uninstalling=uninstalling,
             )
             watched = self._settling.watch(gpu, partial(self._new_gpu, gpu))
             holders = partitioning.holders.get(gpu, frozenset())

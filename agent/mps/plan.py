@@ -7,11 +7,11 @@ looks and goes on.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
-from agent.driver.driver import ComputeMode
+from agent.driver.driver import ComputeMode, Fault
 from agent.mps.commands import ServerState
 from agent.mps.limits import NOBODY, ServerLimits
 from agent.mps.partitions.plan import Held
@@ -19,6 +19,7 @@ from agent.mps.partitions.plan import Held
 FAULT_GRACE: Final = 10.0  # seconds in FAULT after which the clients that linger are terminated
 FAULT_LIMIT: Final = 60.0  # seconds in FAULT after which the daemon is killed
 LINGER_LIMIT: Final = 30.0  # seconds for which clients without an entry may go on
+GIVE_UP: Final = 60.0  # seconds for which an uninstall waits for a driver that does not answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +59,7 @@ class MpsDesired:
     others: bool = False  # entries of another mode stand on the GPU
     static: bool = False  # its clients get partitions
     unable: str = ""  # why it cannot be as it is configured; empty: it can
+    uninstalling: bool = False  # the agent leaves the node for good
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +73,7 @@ class MpsMemory:
     fault_since: float | None = None  # monotonic seconds
     leaving_since: float | None = None  # since when it is to leave the mode
     refused_quit: bool = False  # the daemon was told to quit, and did not
+    refused_since: float | None = None  # since when the driver has refused every look
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +176,43 @@ class MpsProgress:
     missing: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     held: Held = field(default_factory=lambda: MappingProxyType({}))  # partitions by holder
     served: int = 0  # starts whose partitions were looked after
+
+
+def memory_after(
+    memory: MpsMemory,
+    seen: MpsObservation,
+    desired: MpsDesired,
+    *,
+    before: ComputeMode | None,
+    now: float,
+) -> MpsMemory:
+    """Return *memory* after a look: what is over is forgotten, what begins is dated."""
+    pids = {server.pid for server in seen.servers}
+    faulty = any(server.state is ServerState.FAULT for server in seen.servers)
+    told = memory.server_limits
+    return replace(
+        memory,
+        before=before,
+        daemon_limits=memory.daemon_limits if seen.alive else None,
+        server_limits={pid: limits for pid, limits in told.items() if pid in pids},
+        fault_since=(memory.fault_since or now) if faulty else None,
+        leaving_since=None if desired.mps else memory.leaving_since or now,
+        refused_since=None,
+    )
+
+
+def is_given_up(fault: Fault, wanted: MpsDesired, *, loaded: bool, lasted: float) -> bool:
+    """Say whether a GPU is left as it is, because the driver refuses every call for *fault*.
+
+    Only an uninstall gives up, which must end. A GPU that is not there has no compute mode, and
+    without a driver in the kernel (*loaded*) nothing keeps one: it is DEFAULT when the driver comes
+    back. One that only does not answer gets some time, of which *lasted* seconds are over.
+    """
+    if wanted.mps or not wanted.uninstalling:
+        return False
+    if fault is Fault.ABSENT:
+        return True
+    return fault in {Fault.LOST, Fault.UNAVAILABLE} and (not loaded or lasted >= GIVE_UP)
 
 
 def next_step(

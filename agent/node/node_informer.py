@@ -295,7 +295,7 @@ class NodeInformer:
             self.node_config = node_configs.get(self.name)
 
     def _update_vocabularies(self) -> None:
-        configured = vocabularies_in(self.settings, self.device_config)
+        configured, _ = vocabularies_in(self.settings, self.device_config)
         self.vocabularies = agent_vocabularies(configured)
 
 

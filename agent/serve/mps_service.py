@@ -1,7 +1,7 @@
 """Wiring of mode mps: which GPUs are to be in it, and who hears of trouble."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Never
 
@@ -21,12 +21,15 @@ from agent.node.node_informer import NodeInformer
 from agent.node.status import Hardware, static_partitioning, wants_mps
 from agent.serve.device_plugin import Paths
 from agent.serve.options import AgentOptions, DriverKind
+from allocator.config.device_config import NodeConfig
 from allocator.model.allocation import Entry
+from allocator.model.gpu import Gpu
 from allocator.model.request import Mode
 from allocator.model.units import MiB
 
 JOURNAL: Final = "mps.json"
 BOOK: Final = "mps-partitions.json"
+DRIVER_FOLDER: Final = "proc/driver/nvidia"  # exists while the kernel module is loaded
 _LEAST_MEMORY: Final = MiB(1024)  # of a node whose memory cannot be read
 NO_CDI: Final = "the container runtime reads no CDI documents, by which a client gets its daemon"
 
@@ -44,6 +47,7 @@ class MpsParts:
     report: Callable[[LocalPod | None, str, str], None]
     count: Callable[[MpsTroubleKind], None]
     changed: Callable[[], None]
+    is_loaded: Callable[[], bool] = lambda: True  # whether the node's kernel has a driver
 
 
 class MpsService:
@@ -63,7 +67,12 @@ class MpsService:
         self.daemons = daemons
         self.leaving = False  # no GPU is to be in the mode any more
         services = MpsServices(
-            worker=parts.worker, daemons=daemons, journal=journal, book=book, report=self._report
+            worker=parts.worker,
+            daemons=daemons,
+            journal=journal,
+            book=book,
+            is_loaded=parts.is_loaded,
+            report=self._report,
         )
         self.controller = MpsController(services, host_root=root, changed=parts.changed)
 
@@ -79,7 +88,7 @@ class MpsService:
         """
         self.leaving = True
         if self._parts.informer.gpu_node is None and not in_use:
-            self.controller.set_desired((), {})
+            self.controller.set_desired((), {}, uninstalling=True)
         self.follow()
         await self.controller.settle()
         return self.controller.is_idle
@@ -88,26 +97,23 @@ class MpsService:
         """Take in what is configured and promised now."""
         informer, hardware = self._parts.informer, self._parts.hardware()
         stored = informer.gpu_node
-        if stored is None or not informer.synced or hardware is None:
+        if stored is None or not informer.synced or (hardware is None and not self.leaving):
             return
         wanted = None if self.leaving else informer.node_config
+        devices = () if hardware is None else hardware.devices
         grants = grants_by_gpu(
             grant
             for entry in stored.ledger.entries
             for container in entry.containers
             for grant in container.grants
         )
-        configured = {each.uuid for each in hardware.devices if wants_mps(each, wanted)}
+        configured = {each.uuid for each in devices if wants_mps(each, wanted)}
         gpus = {gpu.uuid: gpu for gpu in stored.ledger.node.gpus}
-        static = {
-            device.uuid: static_refusal(hardware.cuda, device.capability)
-            for device in hardware.devices
-            if static_partitioning(device, wanted, gpus.get(device.uuid))[0]
-        }
-        holders = holders_by_gpu(stored.ledger.entries)
-        self.controller.set_desired(
-            configured, grants, Partitioning(static=static, holders=holders)
+        partitioning = Partitioning(
+            static=static_gpus(hardware, wanted, gpus),
+            holders=holders_by_gpu(stored.ledger.entries),
         )
+        self.controller.set_desired(configured, grants, partitioning, uninstalling=self.leaving)
 
     def _report(self, gpu: str, trouble: MpsTrouble) -> None:
         """Tell the Node's owner, and every pod that has an entry on the GPU."""
@@ -120,6 +126,22 @@ class MpsService:
             hurt = any(grant.gpu == gpu and grant.mode is Mode.MPS for grant in grants)
             if hurt and (pod := pods.get(entry.uid)) is not None:
                 parts.report(pod, gpu, trouble.note)
+
+
+def static_gpus(
+    hardware: Hardware | None, wanted: NodeConfig | None, gpus: Mapping[str, Gpu]
+) -> dict[str, str]:
+    """Return the GPUs that are partitioned statically, with why they cannot be, by UUID.
+
+    *gpus* are those of the ledger. Where the driver does not list them, they are what they were.
+    """
+    if hardware is None:
+        return {gpu.uuid: "" for gpu in gpus.values() if gpu.chunks}
+    return {
+        device.uuid: static_refusal(hardware.cuda, device.capability)
+        for device in hardware.devices
+        if static_partitioning(device, wanted, gpus.get(device.uuid))[0]
+    }
 
 
 def holders_by_gpu(entries: Iterable[Entry]) -> dict[str, frozenset[str]]:
@@ -148,13 +170,14 @@ def mps_service(parts: MpsParts, options: AgentOptions, paths: Paths, *, boot: s
         host_root=host_root, launcher=options.mps_launcher, shared_memory=memory
     )
     daemons = DaemonClient(paths.host_root, daemon_options, proc=options.root / "proc")
+    parts = replace(parts, is_loaded=(options.root / DRIVER_FOLDER).exists)
     return MpsService(parts, daemons, journal=journal, book=book, root=host_root)
 
 
 def _gpus(root: Path) -> int:
     """Return how many GPUs the driver has, before it can be asked."""
     try:
-        return len(list((root / "proc/driver/nvidia/gpus").iterdir()))
+        return len(list((root / DRIVER_FOLDER / "gpus").iterdir()))
     except OSError:
         return 1
 

@@ -58,7 +58,7 @@ class WithdrawalController:
         self._cdi = cdi
         self._alive = alive
         self.mps: LeavingGpus | None = None
-        self._last_logged: tuple[Collection[str], Collection[str]] | None = None
+        self._last_logged: tuple[Collection[str], Collection[str], bool] | None = None
 
     async def run(self) -> Never:
         """Withdraw until cancelled."""
@@ -97,12 +97,13 @@ class WithdrawalController:
         counted = await self._capacity_controller.withdraw()
         (self._paths.plugins / ENDPOINT).unlink(missing_ok=True)
         pods = await self._pods_with_files()
-        left = self.mps is None or await self.mps.withdraw(in_use=bool(pods))
-        if left and not pods:
+        out = self.mps is None or await self.mps.withdraw(in_use=bool(pods))
+        if out and not pods:
             await asyncio.to_thread(self._remove)
-        if (pods, counted) != self._last_logged:
-            self._last_logged = pods, counted
-            log.info(_progress_text(pods, counted), pods=sorted(pods), counted=sorted(counted))
+        if (pods, counted, out) != self._last_logged:
+            self._last_logged = pods, counted, out
+            text = _progress_text(pods, counted, out=out)
+            log.info(text, pods=sorted(pods), counted=sorted(counted))
 
     async def _pods_with_files(self) -> frozenset[str]:
         """Return the uids of pods that may have our files mounted."""
@@ -133,9 +134,11 @@ class WithdrawalController:
             path.unlink(missing_ok=True)
 
 
-def _progress_text(pods: Collection[str], counted: Collection[str]) -> str:
+def _progress_text(pods: Collection[str], counted: Collection[str], *, out: bool) -> str:
     if pods:
         return "files kept for running pods"
+    if not out:
+        return "files kept until all GPUs have left mode mps"
     return "kubelet still counts slots" if counted else "withdrawal complete"
 
 

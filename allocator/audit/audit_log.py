@@ -6,16 +6,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+import msgspec
 import structlog
 
-from allocator.audit.lines import LARGEST, joined_record, line_of
+from allocator.audit.lines import line_of
 
 MOST_PENDING: Final = 16 * 1024 * 1024  # bytes waiting for a slow reader of our standard output
 BATCH: Final = 16  # records that are made at a time; the last review of them waits for it
 LARGEST_BATCH: Final = 1024 * 1024  # bytes of reviews that are held for it
 _FIRST_SIZE: Final = 64 * 1024  # bytes
 _CHUNK: Final = 64 * 1024  # bytes that are written at a time, and the rest of a line
+_ENCODED: Final = 16  # records that are encoded at a time
 _EVERY: Final = 0.05  # seconds between writes
+_ENCODER: Final = msgspec.json.Encoder()
 log = structlog.get_logger(__name__)
 
 
@@ -49,64 +52,55 @@ class SwitchedSink:
 class LineBuffer:
     """Lines in one piece of memory that is used again and again.
 
-    Memory that is new costs more than all else about a record: the kernel clears each page. The
-    end of a line that others have too is not copied: it stays where it is until it is written.
+    Memory that is new costs more than all else about a record: the kernel clears each page. So a
+    record that can be encoded when it is written is kept as it is until then.
     """
 
     def __init__(self) -> None:
         """Hold nothing."""
         self._memory = bytearray(_FIRST_SIZE)
         self._used = 0
-        self._shared: list[tuple[int, bytes]] = []  # ends of lines, and what stands before them
-        self._size = 0  # bytes of all lines
+        self._encodable: list[msgspec.Struct] = []
+        self._size = 0  # bytes of all lines, at most
 
     def __len__(self) -> int:
-        """Return the number of bytes in it."""
+        """Return the number of bytes in it, at most."""
         return self._size
 
-    def add(self, line: bytes, rest: bytes = b"") -> bool:
-        """Add *line*, which *rest* ends; return false where that were over ``MOST_PENDING``."""
-        size, end = self._size + len(line) + len(rest), self._used + len(line)
+    def add(self, line: bytes) -> bool:
+        """Add *line*; return false where that were over ``MOST_PENDING``."""
+        size, end = self._size + len(line), self._used + len(line)
         if size > MOST_PENDING:
             return False
         while end > len(self._memory):
             self._memory.extend(bytes(len(self._memory)))
         self._memory[self._used : end] = line
         self._used, self._size = end, size
-        if rest:
-            self._shared.append((end, rest))
+        return True
+
+    def add_encodable(self, record: msgspec.Struct, size: int) -> bool:
+        """Add *record*, a line of at most *size* bytes; as :meth:`add` does."""
+        if self._size + size > MOST_PENDING:
+            return False
+        self._encodable.append(record)
+        self._size += size
         return True
 
     def chunks(self) -> Iterator[bytes]:
         """Yield the lines, some at a time."""
-        start = size = 0
-        parts: list[bytes | memoryview] = []
         with memoryview(self._memory) as memory:
-            for end, rest in (*self._shared, (self._used, b"")):
-                for cut in self._cuts(start, end):
-                    yield b"".join((*parts, memory[start:cut]))
-                    parts, start, size = [], cut, 0
-                parts += memory[start:end], rest
-                size += end - start + len(rest)
+            start = 0
+            while start < self._used:
+                end = self._memory.find(b"\n", start + _CHUNK - 1, self._used) + 1 or self._used
+                yield bytes(memory[start:end])
                 start = end
-                if size >= _CHUNK:
-                    yield b"".join(parts)
-                    parts, size = [], 0
-            if size:
-                yield b"".join(parts)
-
-    def _cuts(self, start: int, end: int) -> Iterator[int]:
-        """Yield where whole lines end, in steps of a chunk."""
-        while end - start > _CHUNK:
-            start = self._memory.find(b"\n", start + _CHUNK - 1, end) + 1
-            if start == 0:
-                return
-            yield start
+        for at in range(0, len(self._encodable), _ENCODED):
+            yield _ENCODER.encode_lines(self._encodable[at : at + _ENCODED])
 
     def clear(self) -> None:
         """Forget the lines, and keep the memory."""
         self._used = self._size = 0
-        self._shared = []
+        self._encodable = []
 
 
 class AuditLog:
@@ -132,11 +126,12 @@ class AuditLog:
         if line is None or not self._pending.add(line):
             self._dropped()
 
-    def remember_joined(self, start: bytes, rest: bytes) -> None:
-        """Take a note of the record whose line is *start* and *rest*, as ``lines`` makes them."""
-        if not rest or len(start) + len(rest) > LARGEST:
-            self.remember(joined_record(start, rest))
-        elif not self._pending.add(start, rest):
+    def remember_encodable(self, record: msgspec.Struct, size: int) -> None:
+        """Take a note of *record*, whose JSON has at most *size* bytes; encoded when written.
+
+        It must be within the bounds of a line, and is never cut.
+        """
+        if not self._pending.add_encodable(record, size):
             self._dropped()
 
     def defer(self, make: Callable[[], None], size: int) -> None:

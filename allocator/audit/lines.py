@@ -35,27 +35,10 @@ def line_of(record: Mapping[str, Any]) -> bytes | None:
     return None if whole else _cut_line(record)
 
 
-def rest_of_line(fields: Mapping[str, Any]) -> bytes:
-    """Return the end of a line with *fields*, which come after others; empty if that cannot be.
-
-    :func:`start_of_line` makes what goes before it.
-    """
-    line = _encoded(fields)
-    return b"" if line is None or not fields else line[1:]
-
-
-def start_of_line(fields: Mapping[str, Any]) -> bytes:
-    """Return a line with *fields* up to where :func:`rest_of_line` goes on.
-
-    Raises ``TypeError`` where no JSON can hold them.
-    """
-    return b"%b," % orjson.dumps(fields)[:-1]
-
-
-def joined_record(start: bytes, rest: bytes) -> dict[str, Any]:
-    """Return the record of a line in two parts."""
-    record: dict[str, Any] = orjson.loads(start + rest if rest else b"%b}" % start[:-1])
-    return record
+def fields_of(record: Mapping[str, Any]) -> bytes:
+    """Return the JSON of the fields of *record*, without its braces; empty if that cannot be."""
+    line = _encoded(record)
+    return b"" if line is None else line[1:-2]
 
 
 def _encoded(record: Mapping[str, Any]) -> bytes | None:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
+import msgspec
+
 from allocator.audit.record_source import RecordSource, stamp_fields
 
 
@@ -15,8 +17,8 @@ class RecordSink(Protocol):
         """Take a note of one record."""
 
 
-# Takes a note of one record in two parts: the start of its line, and the rest that others share.
-RememberJoined = Callable[[bytes, bytes], None]
+# Takes a note of one record that is encoded when it is written, to at most so many bytes.
+RememberEncodable = Callable[[msgspec.Struct, int], None]
 DeferRecord = Callable[[Callable[[], None], int], None]
 
 

@@ -1,7 +1,7 @@
 """Vocabularies: the names each ecosystem uses for the same request; a new one is data, not code."""
 
-from collections.abc import Collection, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from allocator.catalog.hami_keys import COUNT_RESOURCE
@@ -23,9 +23,11 @@ __all__ = [
     "SLOT",
     "VOCABULARIES",
     "VOLCANO",
+    "LostVocabulary",
     "Vocabulary",
     "configure_vocabulary",
     "foreign_prefixes",
+    "lost_vocabularies",
     "unserved_vocabularies",
 ]
 
@@ -158,10 +160,35 @@ OTHER_WORDS: Final = (
 LARGEST_FACTOR: Final = 1 << 20  # MiB per unit: a unit of 1 TiB
 
 
+@dataclass(frozen=True, slots=True)
+class LostVocabulary:
+    """A vocabulary that the settings name and that is not served, because Volcano has its name."""
+
+    vocabulary: Vocabulary  # with the names of this configuration
+    name: str  # its resource that is one of Volcano's, too
+    key: str  # of device-config.yaml, which gives Volcano that name
+
+
 def unserved_vocabularies(served: Collection[Vocabulary]) -> tuple[Vocabulary, ...]:
     """Return the vocabularies of the catalogue that are not among *served*."""
     names = {vocabulary.name for vocabulary in served}
     return tuple(vocabulary for vocabulary in VOCABULARIES if vocabulary.name not in names)
+
+
+def lost_vocabularies(
+    wanted: Sequence[Vocabulary], keys: Mapping[str, str]
+) -> tuple[LostVocabulary, ...]:
+    """Return those of *wanted* that have a resource of Volcano's, which reads it.
+
+    *keys* are those of device-config.yaml, by Volcano's resource names.
+    """
+    volcano = {name for v in wanted if v.name == VOLCANO.name for name in v.resources}
+    return tuple(
+        LostVocabulary(vocabulary, shared[0], keys[shared[0]])
+        for vocabulary in wanted
+        if vocabulary.name != VOLCANO.name
+        and (shared := [name for name in vocabulary.resources if name in volcano])
+    )
 
 
 def foreign_prefixes(served: Collection[Vocabulary]) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 import structlog
 
-from allocator.catalog.vocabularies import Vocabulary
+from allocator.catalog.vocabularies import LostVocabulary, Vocabulary
 from allocator.cluster.objects import ConfigMap, decode_config_map
 from allocator.config.device_config import (
     DeviceConfig,
@@ -15,6 +15,7 @@ from allocator.config.device_config import (
     configured_vocabularies,
     load_device_config,
     load_node_config,
+    vocabularies_named_in_vain,
     vocabulary_problems,
 )
 from allocator.config.settings import Settings, SettingsError, load_settings
@@ -86,11 +87,17 @@ def _usable_value(what: str, loaded: Loaded[T] | Rejected) -> T | None:
     return loaded.value
 
 
-def vocabularies_in(settings: Settings, devices: DeviceConfig) -> tuple[Vocabulary, ...]:
-    """Return the vocabularies that are served; a log line tells of each that cannot be."""
+def vocabularies_in(
+    settings: Settings, devices: DeviceConfig
+) -> tuple[tuple[Vocabulary, ...], tuple[LostVocabulary, ...]]:
+    """Return the vocabularies that are served, and those that cannot be.
+
+    A log line tells of each of the latter.
+    """
     for problem in vocabulary_problems(settings, devices):
         log.error("vocabulary not served", why=str(problem))
-    return configured_vocabularies(settings, devices)
+    lost = vocabularies_named_in_vain(settings, devices)
+    return configured_vocabularies(settings, devices), lost
 
 
 def config_map_source(namespace: str, name: str) -> WatchSource[ConfigMap]:

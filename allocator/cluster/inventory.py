@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 import structlog
 
-from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
+from allocator.catalog.vocabularies import VOCABULARIES, LostVocabulary, Vocabulary
 from allocator.cluster.configmaps import (
     DEVICE_CONFIG_NAME,
     NO_SETTINGS,
@@ -124,6 +124,7 @@ class Inventory:
         self.device_config = DeviceConfig()
         self.node_configs: Mapping[str, NodeConfig] = {}
         self.vocabularies: tuple[Vocabulary, ...] = VOCABULARIES
+        self.lost: tuple[LostVocabulary, ...] = ()
         self.watches: dict[str, WatchHealth] = {kind: WatchHealth() for kind in KINDS}
 
     async def run(self) -> None:
@@ -255,8 +256,7 @@ class Inventory:
         self._update_identities(self._nodes)
 
     def _update_vocabularies(self) -> None:
-        """Derive the vocabularies from settings and device configuration."""
-        self.vocabularies = vocabularies_in(self.settings, self.device_config)
+        self.vocabularies, self.lost = vocabularies_in(self.settings, self.device_config)
 
     @property
     def synced(self) -> bool:

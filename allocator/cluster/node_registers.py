@@ -10,7 +10,7 @@ from allocator.cluster.volcano_registers import VolcanoRegisters
 from allocator.config.device_config import NodeConfig
 from allocator.config.settings import DEFAULTS, NodeAgent, Settings
 from allocator.hami.ownership import conflict_of_plugins
-from allocator.hami.register import node_from_hami_register
+from allocator.hami.register import HamiNode, node_from_hami_register
 from allocator.ledger.drift import MOST_PROBLEMS
 from allocator.ledger.lifecycle import NodeIdentity
 from allocator.model.gpu import Node
@@ -23,14 +23,14 @@ class HamiRegisters:
 
     def __init__(self) -> None:
         """Start without any."""
-        self._nodes: dict[str, tuple[str, Node]] = {}  # register text and its Node, by name
+        self._nodes: dict[str, tuple[str, HamiNode]] = {}  # by name, with the text of the register
 
     def forget(self, names: Iterable[str]) -> None:
         """Forget the nodes *names*."""
         for name in names:
             self._nodes.pop(name, None)
 
-    def node(self, node: NodeObject, count: str) -> Node | None:
+    def node(self, node: NodeObject, count: str) -> HamiNode | None:
         """Return the node as it registered, ``None`` while its plugin is not alive.
 
         *count* is the resource that the plugin gives out. One that is gone leaves its register
@@ -44,7 +44,7 @@ class HamiRegisters:
             registered = node_from_hami_register(name, text)
             for problem in registered.problems[:MOST_PROBLEMS]:
                 log.warning("malformed register annotation", node=name, what=str(problem))
-            cached = self._nodes[name] = (text, registered.node)
+            cached = self._nodes[name] = (text, registered)
         return cached[1]
 
 
@@ -90,7 +90,7 @@ class NodeRegisters:
         return node.identity(
             registered,
             registered_by=registered_by,
-            registered_closed=self._families.inventory(node.facts).closed,
+            registered_closed=self._closed(node, registered_by),
             conflict=self.conflict_of(node),
         )
 
@@ -102,11 +102,19 @@ class NodeRegisters:
         """Return why nobody may give out the GPUs of *node*; empty if one of us may."""
         return conflict_of_plugins(node.hami, self._settings, has_agent=node.has_agent)
 
+    def _closed(self, node: NodeObject, registered_by: str) -> str:
+        """Return why the plugin of *node*, called *registered_by*, gives out nothing, if so."""
+        if registered_by == NodeAgent.HAMI:
+            found = self._hami.node(node, self._settings.hami.count_name)
+            return "" if found is None else found.closed
+        return self._families.inventory(node.facts).closed
+
     def _registered(self, node: NodeObject) -> tuple[Node | None, str]:
         """Return *node* as it registered, and who says so; empty for Volcano's plugin."""
         described = self._families.node(node.facts)
         if described is not None and node.facts is not None:
             return described, node.facts.family
         if self._settings.node_agent is NodeAgent.HAMI:
-            return self._hami.node(node, self._settings.hami.count_name), str(NodeAgent.HAMI)
+            found = self._hami.node(node, self._settings.hami.count_name)
+            return None if found is None else found.node, str(NodeAgent.HAMI)
         return self._volcano.node(node.name, node.full_register), ""

@@ -1,7 +1,7 @@
 """Volcano's two ConfigMaps; the vocabularies as this cluster configures them."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, TypeVar
@@ -13,8 +13,10 @@ from allocator.catalog.vocabularies import (
     GPUSHARE,
     HAMI,
     VOLCANO,
+    LostVocabulary,
     Vocabulary,
     configure_vocabulary,
+    lost_vocabularies,
 )
 from allocator.config.document import DocumentError, DocumentTable, Notes, describe, read_document
 from allocator.config.mig_geometries import duplicates, read_geometries
@@ -295,41 +297,38 @@ def configured_vocabularies(settings: Settings, devices: DeviceConfig) -> tuple[
     One is left out that shares a name with Volcano's, as *devices* renames it: its amounts would be
     read in another unit. :func:`vocabulary_problems` tells of it.
     """
+    lost = {each.vocabulary.name for each in vocabularies_named_in_vain(settings, devices)}
     wanted = _wanted_vocabularies(settings, devices)
-    lost = {vocabulary.name for vocabulary, _ in _shared_names(wanted)}
     return tuple(vocabulary for vocabulary in wanted if vocabulary.name not in lost)
 
 
 def vocabulary_problems(settings: Settings, devices: DeviceConfig) -> tuple[Problem, ...]:
     """Return why vocabularies that *settings* name are not served beside *devices*."""
-    wanted = _wanted_vocabularies(settings, devices)
-    keys = {devices.count_name: "resourceCountName", devices.memory_name: "resourceMemoryName"}
-    keys[devices.percent_name] = "resourceMemoryPercentageName"
-    keys[devices.cores_name] = "resourceCoreName"
     hami = {
         getattr(settings.hami, one.name): f"hami.{one.encode_name}"
         for one in msgspec.structs.fields(HamiSettings)
     }
     return tuple(
         Problem(
-            path=f"settings.yaml: {hami[name] if lost.name == HAMI.name else 'vocabularies'}",
-            what=f"{describe(name)} is {keys[name]} in device-config.yaml too, so the vocabulary "
-            f"{lost.name} is not served",
-            accepted=f"another name in one of the two, or vocabularies without {lost.name}",
+            path="settings.yaml: "
+            + (hami[lost.name] if lost.vocabulary.name == HAMI.name else "vocabularies"),
+            what=f"{describe(lost.name)} is {lost.key} in device-config.yaml too, so the "
+            f"vocabulary {lost.vocabulary.name} is not served",
+            accepted="another name in one of the two, or vocabularies without "
+            f"{lost.vocabulary.name}",
         )
-        for lost, name in _shared_names(wanted)
+        for lost in vocabularies_named_in_vain(settings, devices)
     )
 
 
-def _shared_names(wanted: Sequence[Vocabulary]) -> tuple[tuple[Vocabulary, str], ...]:
-    """Return each vocabulary that has a resource of Volcano's, and its first such resource."""
-    volcano = {name for v in wanted if v.name == VOLCANO.name for name in v.resources}
-    return tuple(
-        (vocabulary, shared[0])
-        for vocabulary in wanted
-        if vocabulary.name != VOLCANO.name
-        and (shared := [name for name in vocabulary.resources if name in volcano])
-    )
+def vocabularies_named_in_vain(
+    settings: Settings, devices: DeviceConfig
+) -> tuple[LostVocabulary, ...]:
+    """Return the vocabularies that *settings* name and that have a resource of Volcano's."""
+    keys = {devices.cores_name: "resourceCoreName", devices.memory_name: "resourceMemoryName"}
+    keys[devices.percent_name] = "resourceMemoryPercentageName"
+    keys[devices.count_name] = "resourceCountName"
+    return lost_vocabularies(_wanted_vocabularies(settings, devices), keys)
 
 
 def _wanted_vocabularies(settings: Settings, devices: DeviceConfig) -> tuple[Vocabulary, ...]:

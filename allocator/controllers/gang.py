@@ -60,25 +60,32 @@ class GangController:
         self._changes: ChangeTracker[PodSummary] = ChangeTracker()
         self._last_vocabularies: tuple[Vocabulary, ...] = ()
         self._partly_bound: Mapping[Name, Members] = {}
-        self._refusals: asyncio.Queue[tuple[str, str]] = asyncio.Queue(MOST_REFUSALS)
+        self._refusals: asyncio.Queue[tuple[str, str, str]] = asyncio.Queue(MOST_REFUSALS)
         self._stuck: dict[
             Name, tuple[Members, float]
         ] = {}  # members when last seen, and monotonic seconds since when
 
-    def note_refusal(self, uid: str, text: str) -> None:
-        """Queue a refused bind of pod *uid* for a report; dropped when the queue is full."""
+    def note_refusal(self, uid: str, text: str, code: str) -> None:
+        """Queue a refused bind of pod *uid* for a report; dropped when the queue is full.
+
+        *code* is that of the reason, which *text* tells in full.
+        """
         if not self._refusals.full():
-            self._refusals.put_nowait((uid, text))
+            self._refusals.put_nowait((uid, text, code))
 
     async def run(self) -> Never:
         """Write Events about refusals, for ever."""
         while True:
-            uid, text = await self._refusals.get()
+            uid, text, code = await self._refusals.get()
             with isolated("gang event not written", uid=uid):
-                await self.report_refusal(uid, text)
+                await self.report_refusal(uid, text, code)
 
-    async def report_refusal(self, uid: str, text: str) -> None:
-        """Record an Event on the group of pod *uid* if fewer members than its minimum are bound."""
+    async def report_refusal(self, uid: str, text: str, code: str) -> None:
+        """Record an Event on the group of pod *uid* if fewer members than its minimum are bound.
+
+        Schedulers try each member on each node. Refusals for one reason are one Event, which counts
+        them, and whose note tells the first.
+        """
         pods = self._pods.by_uid or {}
         pod = pods.get(uid)
         if pod is None or not pod.group:
@@ -90,7 +97,7 @@ class GangController:
         if gang is not None and gang.members.bound < gang.least:
             bound = f"{gang.members.bound} of {gang.least} members are bound"
             note = f"bind of pod {quote(pod.name)} was refused, {bound}: {text}"
-            self._record(_event(gang, "VgpuGangShort", note))
+            self._record(_event(gang, "VgpuGangShort", note, series=code))
 
     async def sweep(self, settings: Settings) -> None:
         """Report gangs that have been stuck for too long."""
@@ -143,7 +150,7 @@ class GangController:
         )
 
 
-def _event(gang: Gang, reason: str, note: str) -> Event:
+def _event(gang: Gang, reason: str, note: str, *, series: str = "") -> Event:
     namespace, name = gang.name
     regarding = Reference(
         api_version=API_VERSION, kind="PodGroup", name=name, namespace=namespace, uid=gang.uid
@@ -154,4 +161,5 @@ def _event(gang: Gang, reason: str, note: str) -> Event:
         reason=reason,
         action="Bind",
         note=note,
+        series=series,
     )

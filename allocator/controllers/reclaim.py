@@ -7,7 +7,8 @@ rule 3). :mod:`allocator.ledger.reclaim` has the rules.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -21,9 +22,11 @@ from allocator.ledger.commit import remove_entries
 from allocator.ledger.ledger import Ledger, parse_ledger
 from allocator.ledger.lifecycle import NodeIdentity
 from allocator.ledger.reclaim import (
+    MOST_PROMISES,
     ReclaimEvidence,
     is_reclaimable,
     is_settled,
+    is_surplus,
     may_be_reclaimable,
     possible_owner,
     reclaim_reason,
@@ -35,6 +38,8 @@ from kube.client import ApiClient
 from kube.clock import SYSTEM, Clock
 from kube.errors import ConflictError, InvalidError, KubeError, NotFoundError
 from kube.workqueue import MOST_CALLS, Backoff, Workqueue, log
+
+_MOST_READ: Final = 8  # ledgers with other entries of one pod, of which few are enough
 
 
 class ReclaimController:
@@ -78,7 +83,13 @@ class ReclaimController:
             (node, entry.uid, ledgers[node].resource_version)  # a new version has no back-off
             for node, entries in self._unsettled_entries(pods, ledgers).items()
             for entry in entries
-            if may_be_reclaimable(entry.since, pods.get(entry.uid), node=node, now=now)
+            if may_be_reclaimable(
+                entry.since,
+                pods.get(entry.uid),
+                node=node,
+                now=now,
+                surplus=self._is_surplus_by_caches(node, entry, ledgers),
+            )
         ]
         keys_by_node: defaultdict[str, list[tuple[str, str, str]]] = defaultdict(list)
         for key in self._backoff.due_keys(doubtful):
@@ -113,6 +124,33 @@ class ReclaimController:
                 self._unsettled.pop(name, None)
         return self._unsettled
 
+    def _other_nodes(self, node: str, uid: str) -> Sequence[str]:
+        """Return the nodes with other entries of a pod, where the caches show more than enough."""
+        others = self._nodes_by_pod.nodes_of(uid) - {node} if uid else frozenset()
+        return sorted(others)[:_MOST_READ] if len(others) >= MOST_PROMISES else ()
+
+    def _is_surplus_by_caches(self, node: str, entry: Entry, ledgers: Mapping[str, Ledger]) -> bool:
+        others = self._other_nodes(node, entry.uid)
+        known = (ledgers[name] for name in others if name in ledgers)
+        return bool(others) and is_surplus(entry, node, known)
+
+    async def _surplus_uids(self, ledger: Ledger, entries: Iterable[Entry]) -> frozenset[str]:
+        """Return the pods that have enough newer entries on other nodes, whose ledgers are read."""
+        found = set()
+        for entry in entries:
+            names = self._other_nodes(ledger.name, entry.uid)
+            others = [await self._read_ledger(name) for name in names]
+            present = [other for other in others if other is not None]
+            if names and is_surplus(entry, ledger.name, present):
+                found.add(entry.uid)
+        return frozenset(found)
+
+    async def _read_ledger(self, node: str) -> Ledger | None:
+        try:
+            return parse_ledger(msgspec.json.decode(await self._client.get(f"{GPU_NODES}/{node}")))
+        except NotFoundError:
+            return None
+
     async def _sweep_node(self, keys: Sequence[tuple[str, str, str]]) -> None:
         """Examine the entries *keys*, each (node, pod uid, resource version), of one node."""
         node, uids = keys[0][0], [uid for _, uid, _ in keys]
@@ -134,37 +172,47 @@ class ReclaimController:
         # Taken before all reads: when the pods are read, every Binding made with an expired entry
         # must have failed, even if this process is paused for minutes between reading and deciding.
         now = self._clock.wall()
-        path = f"{GPU_NODES}/{node}"
-        ledger = parse_ledger(msgspec.json.decode(await self._client.get(path)))
+        ledger = parse_ledger(msgspec.json.decode(await self._client.get(f"{GPU_NODES}/{node}")))
         candidates = {e.uid: e for e in (*ledger.unreadable, *ledger.entries) if e.uid in uids}
         if not candidates:
             return frozenset()
+        surplus = await self._surplus_uids(ledger, candidates.values())
         pods = await self._read_pods(ledger, list(candidates.values()))
         node_identity = await self._read_node(node)
         reclaimable = [
-            (entry, pod)
+            (entry, evidence)
             for entry, pod in pods
             if is_reclaimable(
                 ledger,
                 entry,
-                ReclaimEvidence(
-                    pod=pod, node=node_identity, now=now, agent_serves=self._agents_serve()
+                evidence := ReclaimEvidence(
+                    pod=pod,
+                    node=node_identity,
+                    now=now,
+                    agent_serves=self._agents_serve(),
+                    surplus=entry.uid in surplus,
                 ),
             )
         ]
+        return await self._remove(ledger, reclaimable)
+
+    async def _remove(
+        self, ledger: Ledger, reclaimable: Sequence[tuple[Entry, ReclaimEvidence]]
+    ) -> frozenset[str]:
+        """Remove entries from *ledger* as it was read; return the uids removed."""
         if not reclaimable:
             return frozenset()
+        node, uids = ledger.name, frozenset(entry.uid for entry, _ in reclaimable)
         try:
-            await self._client.json_patch(
-                path, remove_entries(ledger, *(entry.uid for entry, _ in reclaimable))
-            )
+            path = f"{GPU_NODES}/{node}"
+            await self._client.json_patch(path, remove_entries(ledger, *uids))
         except (ConflictError, InvalidError):  # it changed: the next sweep decides again
             return frozenset()
-        for entry, pod in reclaimable:
-            name, why = f"{entry.namespace}/{entry.pod}", reclaim_reason(entry, pod)
+        for entry, evidence in reclaimable:
+            name, why = f"{entry.namespace}/{entry.pod}", reclaim_reason(entry, evidence)
             log.info("entry removed", node=node, pod=name, uid=entry.uid, why=why)
             self._write_record("released", released_fields(node, entry, why))
-        return frozenset(entry.uid for entry, _ in reclaimable)
+        return uids
 
     async def _read_pods(
         self, ledger: Ledger, entries: Sequence[Entry]

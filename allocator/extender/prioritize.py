@@ -98,8 +98,11 @@ def _closeness_of(request: PodRequest, told: Mapping[str, int]) -> _Closeness:
     """Return how close together the GPUs of *request* would be on a node, in thousandths.
 
     Of nodes with a value in *told* the best one has all of them, and the worst none, as have nodes
-    without. Where all are worth the same, all of these have all.
+    without. Where all are worth the same, all of these have all. For a pod that wants no links to
+    count it is ``None``.
     """
+    if not told and request.ignore_links:
+        return lambda _, __: None
     if not told:
         return lambda _, info: gpu_closeness(info.idle, request)
     least, most = min(told.values()), max(told.values())

@@ -112,7 +112,8 @@ def node_value(node: Node, request: PodRequest, policy: FillPolicy) -> int | Non
     """Return what the links of *node* are worth for *request*; higher is better.
 
     Whole GPUs by the maps that the node publishes: by ``binpack`` the least damage counts, by
-    ``spread`` the best links for the pod. Shares only where they are of whole GPUs: by link zones.
+    ``spread`` the best links for the pod. Shares only where they are of whole GPUs: by link zones,
+    unless the pod wants no links to count.
     Of a pod of class online what counts instead is whom it would be in the way of.
     """
     count = sum(container.count for container in request.containers)
@@ -120,7 +121,7 @@ def node_value(node: Node, request: PodRequest, policy: FillPolicy) -> int | Non
         return TopologyMaps(dict(node.link_scores), dict(node.link_losses)).value(count, policy)
     if crowds := _least_crowding(node, request):
         return -min(crowds)
-    if not all(map(_is_exclusive, request.containers)):
+    if request.ignore_links or not all(map(_is_exclusive, request.containers)):
         return None
     free = _free_by_zone(node)
     split = best_split(free, count)

@@ -57,8 +57,7 @@ def _link_distances(gpus: tuple[_GpuLocation, ...]) -> LinkDistances:
     pairs = combinations(positions, 2)
     most = max((min(links[a].get(b, 0), links[b].get(a, 0)) for a, b in pairs), default=0)
     distances = [
-        [_distance(gpus, a, b, links=links, most=most) if a != b else 0 for b in positions]
-        for a in positions
+        [_distance(gpus, a, b, links=links, most=most) for b in positions] for a in positions
     ]
     firsts: list[int] = []  # one GPU of each kind
     kinds: list[int] = []
@@ -119,11 +118,7 @@ def _devices(bound: BoundPod) -> str:
     """List the devices of each container of the spec; memory is what was asked for, also in MIG."""
     factor = next((v.memory_factor for v in bound.vocabularies if v.name == VOLCANO.name), 1)
     totals = {gpu.uuid: gpu.memory for gpu in bound.node.gpus}
-    container_requests = {
-        container_request.name: container_request
-        for container_request in bound.request.containers
-        if not container_request.of_init
-    }
+    container_requests = {one.name: one for one in bound.request.containers}
     parts: dict[str, list[ListedDevice]] = {}
     for held in bound.assignment.containers:
         if (container_request := container_requests.get(held.name)) is not None:

@@ -103,7 +103,7 @@ class Fabric:
 
     def spares(self, name: str, gpus: int) -> bool:
         """Say whether a pod of no group may take *gpus* idle GPUs of node *name*."""
-        around = [one for one in self.reservations if name in one.domain.nodes]
+        around = self._around((name,))
         return not around or self._leaves(around, {name: gpus})
 
     def _fitting(self, need: GroupNeed, usable: Idle) -> Iterator[Domain]:
@@ -157,7 +157,7 @@ class Fabric:
 
     def _room(self, domain: Domain, gpus: int, usable: Idle) -> int:
         """Return how many pods *domain* has room for beside all that is reserved."""
-        around = self._around(domain)
+        around = self._around(domain.nodes)
         if not around:
             return sum(usable(name) // gpus for name in domain.nodes)
         left, _ = self._after_reservations(around, {}, last=frozenset(domain.nodes))
@@ -169,7 +169,7 @@ class Fabric:
         Room for the rest of the group counts like that of others.
         """
         with_room = [name for name in domain.nodes if usable(name) >= need.gpus]
-        around = self._around(domain)
+        around = self._around(domain.nodes)
         if not around:
             return frozenset(with_room)
         around.append(Reservation(domain, need.gpus, need.waiting - 1))
@@ -183,8 +183,19 @@ class Fabric:
             name for name in with_room if spared[self.tree.around[name][0].name, self.idle(name)]
         )
 
-    def _around(self, domain: Domain) -> list[Reservation]:
-        nodes = set(domain.nodes)
+    def _around(self, names: Sequence[str]) -> list[Reservation]:
+        """Return the reservations that want some of the nodes *names*, and those beside them.
+
+        A group of a switchbox needs other nodes where the dragonflies in it are reserved.
+        """
+        touching = self._touching(names)
+        if not touching:
+            return []
+        widest = max((one.domain.nodes for one in touching), key=len)
+        return touching if len(widest) <= len(names) else self._touching(widest)
+
+    def _touching(self, names: Sequence[str]) -> list[Reservation]:
+        nodes = set(names)
         return [one for one in self.reservations if not nodes.isdisjoint(one.domain.nodes)]
 
     def _leaves(self, around: Sequence[Reservation], taken: Mapping[str, int]) -> bool:

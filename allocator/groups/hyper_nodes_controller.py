@@ -5,6 +5,7 @@ then places each job.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
@@ -23,7 +24,7 @@ from allocator.groups.hyper_nodes import (
 from allocator.groups.members import POD_GROUP_JOB, Group, GroupPod, groups_of, job_size
 from allocator.groups.tree import Tree
 from kube.client import ApiClient
-from kube.errors import ConflictError, InvalidError, NotFoundError
+from kube.errors import ApiError, ConflictError, InvalidError, NotFoundError
 
 SWEEP_SECONDS: Final = 5.0
 HYPER_NODES: Final = f"/apis/{API_VERSION}/hypernodes"
@@ -94,6 +95,12 @@ class HyperNodesController:
             raw = await self._client.get(HYPER_NODES)
         except NotFoundError:  # no Volcano, or one without HyperNodes
             self._cleared = not enabled
+            return
+        except ApiError as error:
+            # The component hyper-nodes grants the right. Without it nothing can be removed.
+            if enabled or error.status != HTTPStatus.FORBIDDEN:
+                raise
+            self._cleared = True
             return
         there = [
             HyperNode(

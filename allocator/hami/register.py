@@ -5,7 +5,7 @@ the GPU is not healthy. The older text form is not read: no scheduler since 2.8 
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Final
 
@@ -25,10 +25,9 @@ _ID: Final = re.compile(DEVICE_ID, re.ASCII)
 _PLAIN: Final = re.compile(PRINTABLE)
 _LONGEST_TYPE: Final = 128  # characters
 _TYPE_PREFIX: Final = "NVIDIA-"
-_MIG: Final = (
-    "only HAMi's scheduler can reserve its instances; set operatingmode hami-core for the node in "
-    "HAMi's node configuration"
-)
+_REMEDY: Final = "set operatingmode hami-core for the node in HAMi's node configuration"
+_MIG: Final = f"only HAMi's scheduler can reserve its instances; {_REMEDY}"
+_MODES: Final = frozenset(map(str, Mode))
 _Count = Annotated[int, msgspec.Meta(ge=0, le=_LARGEST)]
 
 
@@ -56,6 +55,7 @@ class HamiNode:
 
     node: Node
     problems: tuple[Problem, ...] = ()
+    closed: str = ""  # why none of its GPUs may be given out, if so
 
 
 def node_from_hami_register(name: str, text: str) -> HamiNode:
@@ -66,6 +66,7 @@ def node_from_hami_register(name: str, text: str) -> HamiNode:
     """
     raws, problems = _records(text)
     gpus: dict[str, Gpu] = {}
+    modes: set[str] = set()
     for number, raw in enumerate(raws):
         device = _device(number, raw, problems)
         if device is None:
@@ -74,11 +75,23 @@ def node_from_hami_register(name: str, text: str) -> HamiNode:
             problems.append(_problem(number, f"{quote(device.id)} twice", "each GPU once"))
         else:
             gpus[device.id] = _gpu(device)
+            modes.add(device.mode)
     fresh = not problems
     problems += _mode_problems(raws)
     return HamiNode(
-        node=Node(name=name, gpus=tuple(gpus.values()), fresh=fresh), problems=tuple(problems)
+        node=Node(name=name, gpus=tuple(gpus.values()), fresh=fresh),
+        problems=tuple(problems),
+        closed=_closed(modes),
     )
+
+
+def _closed(modes: Collection[str]) -> str:
+    """Return why a node whose GPUs are in *modes* gives out none of them, if so."""
+    if not modes or Mode.HAMI_CORE in modes:
+        return ""
+    known = sorted(mode for mode in modes if mode in _MODES)
+    where = f"mode {known[0]}" if known else f"no mode {Mode.HAMI_CORE}"
+    return f"its GPUs are in {where}, in which only HAMi's scheduler can give them out; {_REMEDY}"
 
 
 def _records(text: str) -> tuple[list[msgspec.Raw], list[Problem]]:

@@ -1,11 +1,11 @@
 """When an entry may be removed, so that no Binding in flight can rely on it.
 
-The entry of a pod that is not bound expires (docs/design.md, commit rule 3). The entry of a pod
-that has ended may be removed once the agent no longer holds it and has seen this generation of the
-GPUNode in this boot (commit rule 4).
+The entry of a pod that is not bound expires, sooner where the pod has newer ones on other nodes
+(docs/design.md, commit rule 3). The entry of a pod that has ended may be removed once the agent no
+longer holds it and has seen this generation of the GPUNode in this boot (commit rule 4).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -17,6 +17,9 @@ from allocator.request.pod_summary import PodSummary
 
 # The API server gives up a Binding after 34 s; clocks of replicas differ by some seconds.
 UNBOUND_AGE: Final = timedelta(seconds=90)
+MOST_PROMISES: Final = 2  # entries of one pod that is not bound yet
+# Of one entry more. Its Binding, if there is one, has landed by then unless the API server is slow.
+SURPLUS_AGE: Final = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,18 +30,34 @@ class ReclaimEvidence:
     node: NodeIdentity | None  # None: it does not exist
     now: datetime  # taken before all reads
     agent_serves: bool  # our agent serves the node; without it, an ended pod is released at once
+    # Other nodes have so many newer entries of the pod that it needs this one no more.
+    surplus: bool = False
 
 
 def may_be_reclaimable(
-    since: datetime, pod: PodSummary | None, *, node: str, now: datetime
+    since: datetime, pod: PodSummary | None, *, node: str, now: datetime, surplus: bool = False
 ) -> bool:
     """Say whether an entry made at *since* on *node* is worth an uncached check.
 
-    *pod* comes from a cache, which never suffices to remove an entry.
+    *pod* and *surplus* come from a cache, which never suffices to remove an entry.
     """
     if pod is None or pod.over:
         return True
-    return pod.node != node and now - since >= UNBOUND_AGE
+    age = now - since
+    if surplus and not pod.node:
+        return age >= SURPLUS_AGE
+    return pod.node != node and age >= UNBOUND_AGE
+
+
+def is_surplus(entry: Entry, node: str, others: Iterable[Ledger]) -> bool:
+    """Say whether *others*, ledgers of other nodes, have all newer entries that a pod may have.
+
+    A write that lands after its review was answered with 503 makes such an entry.
+    """
+    mine = entry.since, node
+    entries = ((ledger.entry(entry.uid), ledger.name) for ledger in others)
+    newer = sum(one is not None and (one.since, name) > mine for one, name in entries)
+    return newer >= MOST_PROMISES
 
 
 def is_settled(pod: PodSummary | None, *, node: str) -> bool:
@@ -54,14 +73,20 @@ def is_reclaimable(ledger: Ledger, entry: Entry, evidence: ReclaimEvidence) -> b
         return not agent_serves or _is_released(ledger, entry.uid, evidence.node)
     if pod.node == ledger.name or (pod.deleting and not pod.node):
         return False
-    return evidence.now - entry.since >= UNBOUND_AGE
+    age = evidence.now - entry.since
+    if evidence.surplus and not pod.node and entry.uid not in ledger.held:
+        return age >= SURPLUS_AGE
+    return age >= UNBOUND_AGE
 
 
-def reclaim_reason(entry: Entry, pod: PodSummary | None) -> str:
-    """Return why *entry* may be removed, as records say it: what has become of its *pod*."""
+def reclaim_reason(entry: Entry, evidence: ReclaimEvidence) -> str:
+    """Return why *entry* may be removed, as records say it: what has become of its pod."""
+    pod = evidence.pod
     if pod is None or pod.uid != entry.uid or pod.over:
         return "over"
-    return "elsewhere" if pod.node else "unbound"
+    if pod.node:
+        return "elsewhere"
+    return "unbound" if evidence.now - entry.since >= UNBOUND_AGE else "replaced"
 
 
 def possible_owner(

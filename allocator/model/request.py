@@ -175,7 +175,7 @@ class Vocabulary:
     use_uuids: str | None = None
     not_uuids: str | None = None
     share_keys: ShareKeys | None = None  # where GPUs are shared by classes
-    topology_key: str | None = None  # true or false; links between GPUs always count
+    topology_key: str | None = None  # false: links between GPUs do not count for the node
     prefixes: tuple[str, ...] = ()  # resources that are ours to interpret, and to refuse if unknown
     # What programs of the ecosystem read in their environment, where it has such variables.
     share_variables: ShareVariables | None = None
@@ -242,6 +242,7 @@ class PodRequest(Value, frozen=True):
     library_off: bool = False  # containers with whole GPUs run without the interception library
     family: str = NVIDIA  # of the GPUs that serve it
     one_numa: bool = False  # all GPUs of a container are on one NUMA node
+    ignore_links: bool = False  # nodes are ranked without the links between their GPUs
 
     def accepts_kind(self, kind: GpuModel) -> bool:
         """Say whether GPUs of this family and model may serve it, whatever their size."""

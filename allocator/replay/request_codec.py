@@ -69,6 +69,7 @@ class _RecordedFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     library_off: bool = False
     share: _Text = ""  # of all containers
     one_numa: bool = False
+    ignore_links: bool = False
     prefer: Prefer | None = None
     min_isolation: _Text | None = None
     earlier: tuple[Mode, ModeSource, _Text] | None = None
@@ -107,6 +108,7 @@ def decode_request(
         library_off=wire.library_off,
         family=vocabulary.family,
         one_numa=wire.one_numa,
+        ignore_links=wire.ignore_links,
     )
     return RecordedRequest(
         request=request,

@@ -89,7 +89,11 @@ def _request_options(request: PodRequest) -> dict[str, Any]:
                 fields[name] = list(items)
     if request.priority is not Priority.LOW:
         fields["priority"] = int(request.priority)
-    switches = (("library_off", request.library_off), ("one_numa", request.one_numa))
+    switches = (
+        ("library_off", request.library_off),
+        ("one_numa", request.one_numa),
+        ("ignore_links", request.ignore_links),
+    )
     return fields | {name: True for name, on in switches if on}
 
 

@@ -18,13 +18,12 @@ from allocator.request.resource_names import (
     ResourceName,
     ResourceNames,
     ResourceRole,
-    resource_names,
 )
 
 MOST_FINDINGS: Final = 16  # more would not help, and a pod may name thousands of resources
 _COUNT, _MEMORY, _PERCENT, _CORES, _PRIORITY = ResourceRole
 _KEEP_ONE: Final = "keep one"
-_ZERO: Final = frozenset({0, "0"})
+ZERO: Final = frozenset({0, "0"})
 
 
 class ResourceSpec(Protocol):
@@ -156,40 +155,8 @@ def conflicting_names(first: str, second: str) -> PartialFinding:
     )
 
 
-def unserved_findings(
-    init_containers: Sequence[ContainerSpec],
-    containers: Sequence[ContainerSpec],
-    vocabularies: tuple[Vocabulary, ...],
-) -> Sequence[Finding]:
-    """Return a finding for each vocabulary that a pod asks in and the settings leave out.
-
-    Another device plugin may give what it asks for, so this is no reason for a refusal.
-    """
-    names = resource_names(vocabularies)
-    if not names.unserved:
-        return ()
-    findings: dict[str, Finding] = {}
-    for of_init, group in ((True, init_containers), (False, containers)):
-        for position, container in enumerate(group):
-            if (resources := container.resources) is None:
-                continue
-            asking = AskingContainer(container, resources, position, of_init, {}, ())
-            for name, vocabulary in unserved_names(resources.limits or {}, names):
-                if vocabulary.name not in findings:
-                    flaw = _unserved_name(name, vocabulary)
-                    findings[vocabulary.name] = asking.finding(name, flaw)
-    return (*findings.values(),)
-
-
-def unserved_names(limits: Amounts, names: ResourceNames) -> Iterator[tuple[str, Vocabulary]]:
-    """Yield the resources in *limits*, above 0, of vocabularies that are not served."""
-    for name, text in limits.items():
-        vocabulary = names.unserved_vocabulary(name)
-        if vocabulary is not None and text not in _ZERO:
-            yield name, vocabulary
-
-
-def _unserved_name(name: str, vocabulary: Vocabulary) -> PartialFinding:
+def unserved_name(name: str, vocabulary: Vocabulary) -> PartialFinding:
+    """Return the flaw of asking by *name* where its vocabulary is not served."""
     return PartialFinding(
         reason=Reason.UNSERVED,
         what=f"{escaped(name)} belongs to the vocabulary {vocabulary.name}, which this cluster"
@@ -314,13 +281,13 @@ def _duplicate_requests(
     if asks:
         for name, text in (container.resources.limits or {}).items():
             foreign = name.startswith(names.foreign_prefixes) and name not in container.amounts
-            if foreign and text not in _ZERO:
+            if foreign and text not in ZERO:
                 unserved = names.unserved_vocabulary(name)
                 yield (
                     name,
                     conflicting_names(first.name, name)
                     if unserved is None
-                    else _unserved_name(name, unserved),
+                    else unserved_name(name, unserved),
                 )
                 return
 

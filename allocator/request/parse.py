@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from allocator.catalog.keys import GROUP_SIZE_KEY, LIBRARY_KEY, LIBRARY_OFF, MODE_KEY, PROFILE_KEY
-from allocator.catalog.vocabularies import CATALOGUE, Vocabulary
+from allocator.catalog.vocabularies import CATALOGUE, VOLCANO, LostVocabulary, Vocabulary
 from allocator.model.decision import Finding, Findings, Reason, all_findings, findings_of
 from allocator.model.request import (
     MOST_CONTAINERS,
@@ -18,14 +18,17 @@ from allocator.model.request import (
 )
 from allocator.model.sharing import ShareClass, books_cores, share_class
 from allocator.model.units import NO_CORES
-from allocator.model.untrusted import quote
-from allocator.request.amounts import LARGEST_GROUP, group_size
+from allocator.model.untrusted import escaped, quote
+from allocator.request.amounts import LARGEST_GROUP, PartialFinding, group_size
 from allocator.request.containers import (
     MOST_FINDINGS,
+    ZERO,
+    AskingContainer,
     ContainerSpec,
     asking_containers,
     conflicting_names,
     container_request,
+    unserved_name,
 )
 from allocator.request.fast_path import parse_common
 from allocator.request.pod_annotations import (
@@ -34,7 +37,7 @@ from allocator.request.pod_annotations import (
     annotation_request,
     fill_policies,
 )
-from allocator.request.resource_names import ResourceName, resource_names
+from allocator.request.resource_names import ResourceName, ResourceNames, resource_names
 
 _LIBRARY_MODES: Final = frozenset({None, Mode.HAMI_CORE, Mode.MEMORY_ONLY})
 
@@ -116,6 +119,7 @@ def _pod(
         library_off=off,
         family=vocabulary.family,
         one_numa=named.one_numa,
+        ignore_links=_ignores_links(annotations, vocabulary),
     )
 
 
@@ -200,9 +204,15 @@ def _whole_remedy(vocabulary: Vocabulary) -> str:
     )
 
 
-_GO_BOOLEANS: Final = frozenset(
-    ["1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False"]
-)
+# As Go's strconv.ParseBool reads them, by which HAMi reads this annotation.
+_GO_TRUE: Final = frozenset(["1", "t", "T", "TRUE", "true", "True"])
+_GO_FALSE: Final = frozenset(["0", "f", "F", "FALSE", "false", "False"])
+
+
+def _ignores_links(annotations: Mapping[str, str], vocabulary: Vocabulary) -> bool:
+    """Say whether the pod wants its node chosen without the links between GPUs."""
+    key = vocabulary.topology_key
+    return key is not None and annotations.get(key) in _GO_FALSE
 
 
 def _share(
@@ -211,7 +221,7 @@ def _share(
     """Return the sharing class of a pod, empty where its vocabulary has none."""
     findings: list[Finding] = []
     key = vocabulary.topology_key
-    if key is not None and annotations.get(key, "true") not in _GO_BOOLEANS:
+    if key is not None and annotations.get(key, "true") not in _GO_TRUE | _GO_FALSE:
         what = f"{key} {quote(annotations[key])} is neither true nor false"
         findings.append(_annotation_finding(key, what, f"use true or false, or remove {key}"))
     if vocabulary.share_keys is None:
@@ -279,4 +289,84 @@ def _too_many_containers(number: int) -> Finding:
         field="spec",
         what=f"{number} containers ask for GPUs; a pod may have at most {MOST_CONTAINERS}",
         remedy=f"let at most {MOST_CONTAINERS} containers ask, or use several pods",
+    )
+
+
+def unserved_findings(
+    init_containers: Sequence[ContainerSpec],
+    containers: Sequence[ContainerSpec],
+    vocabularies: tuple[Vocabulary, ...],
+    *,
+    lost: Sequence[LostVocabulary] = (),
+) -> Sequence[Finding]:
+    """Return a finding for each vocabulary that a pod asks in and that is not served.
+
+    The settings leave it out, or it is *lost*. Another device plugin may give what the pod asks
+    for, so this is no reason for a refusal.
+    """
+    names = resource_names(vocabularies)
+    if not (names.unserved or lost):
+        return ()
+    lost_names = _names_lost(vocabularies, lost)
+    findings: dict[str, Finding] = {}
+    for of_init, group in ((True, init_containers), (False, containers)):
+        for position, container in enumerate(group):
+            if (resources := container.resources) is None:
+                continue
+            asking = AskingContainer(container, resources, position, of_init, {}, ())
+            for name, text in (resources.limits or {}).items():
+                found = lost_names.get(name)
+                vocabulary = found.vocabulary if found else names.unserved_vocabulary(name)
+                if vocabulary is None or vocabulary.name in findings or text in ZERO:
+                    continue
+                flaw = (
+                    unserved_name(name, vocabulary)
+                    if found is None
+                    else _lost_name(name, found, names)
+                )
+                findings[vocabulary.name] = asking.finding(name, flaw)
+    return (*findings.values(),)
+
+
+def lost_findings(
+    init_containers: Sequence[ContainerSpec],
+    containers: Sequence[ContainerSpec],
+    vocabularies: tuple[Vocabulary, ...],
+    *,
+    lost: Sequence[LostVocabulary],
+) -> Findings | None:
+    """Return what containers that ask in a served vocabulary ask for in a *lost* one besides.
+
+    It would be dropped, so these pods are refused.
+    """
+    if not lost:
+        return None
+    lost_names, names = _names_lost(vocabularies, lost), resource_names(vocabularies)
+    found: list[Finding] = []
+    for container in asking_containers(init_containers, containers, names):
+        limits = container.resources.limits or {}
+        unread = [name for name, text in limits.items() if name in lost_names and text not in ZERO]
+        if unread and container.known_names:
+            flaw = _lost_name(unread[0], lost_names[unread[0]], names)
+            found.append(container.finding(unread[0], flaw))
+    return findings_of(found[:MOST_FINDINGS])
+
+
+def _names_lost(
+    vocabularies: Sequence[Vocabulary], lost: Sequence[LostVocabulary]
+) -> Mapping[str, LostVocabulary]:
+    """Return the resources that nobody reads because their vocabulary is *lost*."""
+    read = {name for vocabulary in vocabularies for name in vocabulary.resources}
+    return {name: each for each in lost for name in each.vocabulary.resources if name not in read}
+
+
+def _lost_name(name: str, lost: LostVocabulary, names: ResourceNames) -> PartialFinding:
+    vocabulary = lost.vocabulary.name
+    other = VOLCANO.count if names.slot is None else names.slot.name
+    return PartialFinding(
+        reason=Reason.UNSERVED,
+        what=f"{escaped(name)} belongs to the vocabulary {vocabulary}, which this cluster does not"
+        f" serve, because {escaped(lost.name)} is Volcano's {lost.key} here",
+        remedy=f"ask by the names of another vocabulary, such as {escaped(other or VOLCANO.slot)},"
+        f" or ask the administrators to rename {escaped(lost.name)} in one of the two",
     )

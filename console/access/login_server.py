@@ -4,13 +4,13 @@ import asyncio
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from http import HTTPStatus
-from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import structlog
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
@@ -28,10 +28,19 @@ from console.access.session import (
     SessionTooLargeError,
     token_expiry,
 )
+from console.languages.choice import (
+    KEY,
+    LanguageChoice,
+    language_choice,
+    named_language,
+    with_language,
+)
+from console.languages.messages import PageMessage, message
+from console.languages.template_files import language_environment
 
 LOGIN: Final = "/login"
 LOGOUT: Final = "/logout"
-TEMPLATES: Final = Path(__file__).parents[1] / "templates"
+VARY: Final = {"vary": "Accept-Language"}
 LARGEST_FORM: Final = 64 * 1024  # bytes
 MOST_FIELDS: Final = 8
 LONGEST_NEXT: Final = 2048  # characters of the address that follows a login
@@ -60,59 +69,66 @@ class LoginServer:
 
     async def form(self, request: Request) -> Response:
         """Return the form, and the cookie that its hidden field must match."""
-        return await self._page(safe_next(request.query_params.get("next", "")))
+        return await self._page(request, safe_next(request.query_params.get("next", "")))
 
     async def log_in(self, request: Request) -> Response:
         """Exchange a token for a session."""
         fields = await form_fields(request)
         following = safe_next(fields.get("next", "")) if fields else "/"
         if fields is None or not self._is_ours(request, fields.get("csrf", "")):
-            text = "The form was too old, or came from another site. Try again."
-            return await self._page(following, text, HTTPStatus.FORBIDDEN)
+            text = message("The form was too old, or came from another site. Try again.")
+            return await self._page(request, following, text, status=HTTPStatus.FORBIDDEN)
         token = fields.get("token", "").strip()
         try:
             identity = await self.authenticator.identity_of_token(token, address_of(request))
         except TooManyAttemptsError as error:
             self.count("throttled")
-            page = await self._page(following, _sentence(error), HTTPStatus.TOO_MANY_REQUESTS)
+            page = await self._page(
+                request, following, _attempts_text(error), status=HTTPStatus.TOO_MANY_REQUESTS
+            )
             page.headers["retry-after"] = str(int(error.seconds) + 1)
             return page
         except ReviewsUnavailableError as error:
             log.warning("login not reviewed", why=str(error))
-            text = "The API server cannot be asked who holds a token just now."
-            return await self._page(following, text, HTTPStatus.SERVICE_UNAVAILABLE)
+            text = message("The API server cannot be asked who holds a token just now.")
+            return await self._page(request, following, text, status=HTTPStatus.SERVICE_UNAVAILABLE)
         if identity is None:
             self.count("refused")
-            text = "The API server does not know this token, or it has expired."
-            return await self._page(following, text, HTTPStatus.UNAUTHORIZED)
-        return await self._begin(identity, token, following)
+            text = message("The API server does not know this token, or it has expired.")
+            return await self._page(request, following, text, status=HTTPStatus.UNAUTHORIZED)
+        return await self._begin(request, identity, token, following=following)
 
     async def farewell(self, request: Request) -> Response:
         """Return the form that ends a session."""
         session = self.authenticator.session(request)
         if session is None:
-            return RedirectResponse(LOGIN, HTTPStatus.SEE_OTHER)
+            return _redirect(request)
+        choice = _language(request)
         text = await _html(
+            choice,
             "logout.html",
             csrf=session.csrf,
             user=inert(session.identity.user),
             style=self.style,
+            other=with_language(LOGOUT, choice.other),
         )
-        return Response(text, media_type="text/html")
+        return Response(text, media_type="text/html", headers=VARY)
 
     async def log_out(self, request: Request) -> Response:
         """End the session, so that no copy of its cookie is of use either."""
         fields, session = await form_fields(request), self.authenticator.session(request)
         if session is not None:
             if not from_own_site(request) or not session.has_token((fields or {}).get("csrf", "")):
-                text = "The form came from another site. Use the button of a page of ours."
-                return await self._page("/", text, HTTPStatus.FORBIDDEN)
+                text = message("The form came from another site. Use the button of a page of ours.")
+                return await self._page(request, "/", text, status=HTTPStatus.FORBIDDEN)
             self.authenticator.end(session)
-        response = RedirectResponse(LOGIN, HTTPStatus.SEE_OTHER)
+        response = _redirect(request)
         _set_cookie(response, SESSION_COOKIE, "", seconds=0)
         return response
 
-    async def _begin(self, identity: UserIdentity, token: str, following: str) -> Response:
+    async def _begin(
+        self, request: Request, identity: UserIdentity, token: str, *, following: str
+    ) -> Response:
         now = self.authenticator.clock.wall().timestamp()
         ends = token_expiry(token)
         until = min(now + self.hours * 3600, ends or float("inf"))
@@ -121,7 +137,9 @@ class LoginServer:
             sealed = self.authenticator.sessions.seal(session, now)
         except SessionTooLargeError as error:
             self.count("refused")
-            return await self._page(following, _sentence(error), HTTPStatus.FORBIDDEN)
+            return await self._page(
+                request, following, _sentence(error), status=HTTPStatus.FORBIDDEN
+            )
         self.count("accepted")
         log.info("logged in", user=inert(identity.user)[:253])
         response = RedirectResponse(following, HTTPStatus.SEE_OTHER)
@@ -136,37 +154,66 @@ class LoginServer:
         return from_own_site(request) and self.authenticator.sessions.is_form(cookie, csrf, now)
 
     async def _page(
-        self, following: str, problem: str = "", status: HTTPStatus = HTTPStatus.OK
+        self,
+        request: Request,
+        following: str,
+        problem: str = "",
+        *,
+        status: HTTPStatus = HTTPStatus.OK,
     ) -> Response:
-        csrf = _nonce()
+        csrf, choice = _nonce(), _language(request)
         text = await _html(
+            choice,
             "login.html",
             csrf=csrf,
-            following=following,
-            problem=inert(problem),
+            following=choice.kept(following),
+            problem=problem,
             style=self.style,
             longest=LONGEST_TOKEN,
+            other=_other_login(following, choice),
         )
-        response = Response(text, status_code=status, media_type="text/html")
+        response = Response(text, status_code=status, media_type="text/html", headers=VARY)
         now = self.authenticator.clock.wall().timestamp()
         sealed = self.authenticator.sessions.seal_form(csrf, now)
         _set_cookie(response, FORM_COOKIE, sealed, seconds=int(FORM_SECONDS))
         return response
 
 
-async def _html(name: str, **values: object) -> str:
+async def _html(choice: LanguageChoice, name: str, **values: object) -> str:
     """Return a page; the first of each name is read from a file."""
-    template = await asyncio.to_thread(_TEMPLATES.get_template, name)
+    template = await asyncio.to_thread(_environment(choice).get_template, name)
     return template.render(values)
 
 
-_TEMPLATES: Final = Environment(
-    loader=FileSystemLoader(TEMPLATES, encoding="utf-8"),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
+@cache
+def _environment(choice: LanguageChoice) -> Environment:
+    """Return the templates for one of the four choices, read once."""
+    return language_environment(choice)
+
+
+def _language(request: Request) -> LanguageChoice:
+    """Return the language that the address names, or the browser prefers."""
+    header = request.headers.get("accept-language", "")
+    return language_choice(request.query_params.get(KEY, ""), header)
+
+
+def _redirect(request: Request) -> RedirectResponse:
+    """Return the way to the login, in the same language."""
+    return RedirectResponse(_language(request).kept(LOGIN), HTTPStatus.SEE_OTHER)
+
+
+def _other_login(following: str, choice: LanguageChoice) -> str:
+    """Return the address of the login in the other language; so is what follows it."""
+    if following == "/":
+        return with_language(LOGIN, choice.other)
+    there = urlencode({"next": with_language(following, choice.other)})
+    return with_language(f"{LOGIN}?{there}", choice.other)
+
+
+def _attempts_text(error: TooManyAttemptsError) -> PageMessage:
+    return message(
+        "Too many failed logins; try again in {seconds:.0f} seconds.", seconds=error.seconds
+    )
 
 
 def _nonce() -> str:
@@ -212,7 +259,8 @@ def safe_next(text: str) -> str:
 def login_address(path: str, query: str) -> str:
     """Return the address of the form that leads back to where somebody wanted to go."""
     following = safe_next(f"{path}?{query}" if query else path)
-    return LOGIN if following == "/" else f"{LOGIN}?{urlencode({'next': following})}"
+    address = LOGIN if following == "/" else f"{LOGIN}?{urlencode({'next': following})}"
+    return language_choice(named_language(query), "").kept(address)
 
 
 async def form_fields(request: Request) -> dict[str, str] | None:

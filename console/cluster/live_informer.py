@@ -228,9 +228,11 @@ class LiveCluster:
 
     def _configure(self) -> None:
         settings, devices = self._settings, self._devices
+        vocabularies, lost = vocabularies_in(settings, devices)
         self._configuration = Configuration(
             settings=settings,
-            vocabularies=vocabularies_in(settings, devices),
+            vocabularies=vocabularies,
+            lost=lost,
             policy=PlacementPolicy(
                 prefer=settings.prefer,
                 geometries=devices.geometries,

@@ -8,11 +8,10 @@ from typing import Any, Final
 
 import msgspec
 
-from allocator.catalog.vocabularies import Vocabulary
+from allocator.catalog.vocabularies import LostVocabulary, Vocabulary
 from allocator.model.decision import Finding, Findings
 from allocator.model.request import PodRequest
-from allocator.request.containers import unserved_findings
-from allocator.request.parse import parse_request
+from allocator.request.parse import lost_findings, parse_request, unserved_findings
 from allocator.request.pod_fields import NodeNameSpec, PodPhase, SpecContainer
 
 
@@ -173,8 +172,19 @@ def request_of(pod: PodView, vocabularies: Sequence[Vocabulary]) -> PodRequest |
     )
 
 
-def unserved_findings_of(pod: PodView, vocabularies: Sequence[Vocabulary]) -> Sequence[Finding]:
-    """Return what a pod asks for in vocabularies that the settings leave out."""
+def lost_findings_of(
+    pod: PodView, vocabularies: Sequence[Vocabulary], lost: Sequence[LostVocabulary]
+) -> Findings | None:
+    """Return why admission refuses a pod that asks in a *lost* vocabulary besides another one."""
+    return lost_findings(
+        pod.spec.init_containers or (), pod.spec.containers, tuple(vocabularies), lost=lost
+    )
+
+
+def unserved_findings_of(
+    pod: PodView, vocabularies: Sequence[Vocabulary], lost: Sequence[LostVocabulary]
+) -> Sequence[Finding]:
+    """Return what a pod asks for in vocabularies that are not served."""
     return unserved_findings(
-        pod.spec.init_containers or (), pod.spec.containers, tuple(vocabularies)
+        pod.spec.init_containers or (), pod.spec.containers, tuple(vocabularies), lost=lost
     )

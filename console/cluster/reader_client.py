@@ -9,6 +9,7 @@ from allocator.config.device_config import (
     DeviceConfig,
     configured_vocabularies,
     load_device_config,
+    vocabularies_named_in_vain,
     vocabulary_problems,
 )
 from allocator.config.namespace_policy import ANY_MODE, NamespacePolicy, namespace_policy
@@ -96,6 +97,7 @@ class ClusterReader:
         return Configuration(
             settings=settings,
             vocabularies=configured_vocabularies(settings, devices),
+            lost=vocabularies_named_in_vain(settings, devices),
             policy=PlacementPolicy(
                 prefer=settings.prefer,
                 geometries=devices.geometries,

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from allocator.catalog.keys import AGENT_LABEL
-from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
+from allocator.catalog.vocabularies import VOCABULARIES, LostVocabulary, Vocabulary
 from allocator.config.namespace_policy import NamespacePolicy
 from allocator.config.settings import DEFAULTS, Settings
 from allocator.hami.node_marks import UNMARKED, HamiMarks, hami_marks
@@ -140,6 +140,7 @@ class Configuration:
 
     settings: Settings = DEFAULTS
     vocabularies: tuple[Vocabulary, ...] = VOCABULARIES
+    lost: tuple[LostVocabulary, ...] = ()  # vocabularies that the settings name in vain
     policy: PlacementPolicy = field(default_factory=PlacementPolicy)
 
     def policy_for(self, namespace: NamespacePolicy) -> PlacementPolicy:

@@ -29,7 +29,7 @@ from allocator.report.feasibility_json import (
 from allocator.report.terminal_lines import Line, Tone, heading, row
 from allocator.report.together import PodOfFile, judge_all
 from allocator.request.admitted import admitted_request
-from console.cluster.pod import PodView, request_of, unserved_findings_of
+from console.cluster.pod import PodView, lost_findings_of, request_of, unserved_findings_of
 from console.cluster.snapshot import ClusterView
 from console.get.listing import API_VERSION
 
@@ -84,14 +84,18 @@ def fit(
     left: Snapshot | None = None,
 ) -> Fit:
     """Return what would become of the pods of one template; *left* as for :func:`fit_of`."""
-    vocabularies = site.configuration.vocabularies
+    configuration = site.configuration
+    vocabularies = configuration.vocabularies
     request = request_of(manifest_pod.pod, vocabularies)
     if request is None:
         return Fit(
             manifest_pod=manifest_pod,
             verdict=FeasibilityVerdict.NO_REQUEST,
-            warnings=tuple(map(str, unserved_findings_of(manifest_pod.pod, vocabularies))),
+            warnings=tuple(
+                map(str, unserved_findings_of(manifest_pod.pod, vocabularies, configuration.lost))
+            ),
         )
+    request = lost_findings_of(manifest_pod.pod, vocabularies, configuration.lost) or request
     if isinstance(request, Findings):
         return Fit(
             manifest_pod=manifest_pod, verdict=FeasibilityVerdict.REFUSED, findings=request.all

@@ -110,8 +110,10 @@ def _waiting(pod_why: PodWhy) -> Headline:
 
 
 def _without_request(pod_why: PodWhy) -> Headline:
-    vocabularies = pod_why.facts.site.configuration.vocabularies
-    for finding in unserved_findings_of(pod_why.facts.pod, vocabularies):
+    configuration = pod_why.facts.site.configuration
+    for finding in unserved_findings_of(
+        pod_why.facts.pod, configuration.vocabularies, configuration.lost
+    ):
         return Headline(missing=f"{finding.place}: {finding.what}", help=finding.remedy)
     return _by_scheduler(pod_why, "it asks for no vGPU resources")
 

@@ -11,9 +11,10 @@ from allocator.model.units import NO_CORES, CorePercent, MiB
 from allocator.request.pod_fields import SpecContainer
 from allocator.request.resource_names import MOST_MEMORY
 from console.cluster.pod import PodMetadata, PodView, Spec
+from console.languages.messages import message
 
 CONTAINER: Final = "main"
-ACCEPTED_MEMORY: Final = "MiB, such as 18000, 18000Mi or 18Gi"
+ACCEPTED_MEMORY: Final = message("MiB, such as 18000, 18000Mi or 18Gi")
 _MEMORY: Final = re.compile("([0-9]{1,10})(|Mi|Gi)")
 _FACTORS: Final = {"": 1, "Mi": 1, "Gi": 1024}
 

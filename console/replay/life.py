@@ -3,12 +3,13 @@
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from allocator.audit.record import AdmissionRecord, BindRecord, SettingsRecord, SnapshotRecord
 from allocator.config.namespace_policy import NamespacePolicy
-from allocator.model.untrusted import escaped, inert
+from allocator.model.untrusted import escaped
 from allocator.report import feasibility_text
+from allocator.report.feasibility import FeasibilityVerdict
 from allocator.report.feasibility_json import (
     choice_document,
     finding_document,
@@ -16,11 +17,19 @@ from allocator.report.feasibility_json import (
 )
 from allocator.report.terminal_lines import Line, Tone, row
 from console.cluster.snapshot import ClusterView
+from console.languages.messages import PageMessage, joined_text, message
 from console.records.rows import StoredRecord
 from console.replay.outcome import DifferentDecision, NotReplayable, Replay, SameDecision
 from console.replay.replay import replay_admission, replay_bind
 from console.replay.what_if import WhatIf, what_if, what_if_lines
 
+_VERDICTS: Final = {
+    FeasibilityVerdict.FITS: message("fits now"),
+    FeasibilityVerdict.NO_REQUEST: message("no request"),
+    FeasibilityVerdict.NOT_NOW: message("not now"),
+    FeasibilityVerdict.NEVER: message("never fits"),
+    FeasibilityVerdict.REFUSED: message("refused"),
+}
 _LONGEST_VALUE = 160  # characters of a changed value that are shown
 
 
@@ -113,10 +122,14 @@ def replay_lines(view: ReplayedLife) -> Iterator[ReplayLine]:
     match view.today:
         case WhatIf() as today:
             word, tone = feasibility_text.WORDS[today.verdict]
-            change = "decided otherwise than then" if today.changed else "decided as then"
-            yield ReplayLine(label="Today", text=f"{change}; {word.lower()}", tone=tone)
+            then = message("decided as then")
+            if today.changed:
+                then = message("decided otherwise than then")
+            text = joined_text("; ", (then, _VERDICTS.get(today.verdict, word.lower())))
+            yield ReplayLine(label="Today", text=text, tone=tone)
         case NotReplayable(why=why):
-            yield ReplayLine(label="Today", text=f"cannot be decided: {inert(why)}", tone=Tone.WARN)
+            text = message("cannot be decided: {why}", why=why)
+            yield ReplayLine(label="Today", text=text, tone=Tone.WARN)
         case None:
             pass
 
@@ -124,24 +137,35 @@ def replay_lines(view: ReplayedLife) -> Iterator[ReplayLine]:
 def _lines(label: str, replay: Replay) -> Iterator[ReplayLine]:
     match replay:
         case SameDecision():
-            text = "decided again on its own snapshot: the same"
+            text = message("decided again on its own snapshot: the same")
             yield ReplayLine(label=label, text=text, tone=Tone.GOOD)
         case NotReplayable(why=why):
-            text = f"cannot be decided again: {inert(why)}"
+            text = message("cannot be decided again: {why}", why=why)
             yield ReplayLine(label=label, text=text, tone=Tone.WARN)
         case DifferentDecision():
             yield ReplayLine(label=label, text=_difference(replay), tone=Tone.BAD)
             for one in replay.changed:
-                text = f"recorded {_cut(one.recorded)}, now {_cut(one.replayed)}"
+                text = message(
+                    "recorded {before}, now {after}",
+                    before=_cut(one.recorded),
+                    after=_cut(one.replayed),
+                )
                 yield ReplayLine(label=one.name, text=text)
 
 
-def _difference(replay: DifferentDecision) -> str:
-    head = "decided again on its own snapshot: different"
+def _difference(replay: DifferentDecision) -> PageMessage:
     if not replay.by_version:
-        return f"{head}, though version {escaped(replay.version)} decided both times"
-    before, now = escaped(replay.recorded_version or "unknown"), escaped(replay.version)
-    return f"{head}; version {before} decided then, version {now} now"
+        return message(
+            "decided again on its own snapshot: different, though version {version} decided both"
+            " times",
+            version=escaped(replay.version),
+        )
+    return message(
+        "decided again on its own snapshot: different; version {before} decided then, version"
+        " {now} now",
+        before=escaped(replay.recorded_version or "unknown"),
+        now=escaped(replay.version),
+    )
 
 
 def _cut(value: str) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from allocator.model.untrusted import plain_json
+from console.languages.messages import PageMessage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,7 @@ class DifferentDecision:
 class NotReplayable:
     """Why a decision cannot be made again from its record, as a sentence without a full stop."""
 
-    why: str
+    why: PageMessage
 
 
 Replay = SameDecision | DifferentDecision | NotReplayable

@@ -34,6 +34,7 @@ from allocator.replay.decision_fields import given_fields, mode_fields, refusal_
 from allocator.replay.fleet_codec import decode_fleet
 from allocator.replay.node_codec import decode_node, demand_of_fields, with_rows
 from allocator.replay.request_codec import decode_request
+from console.languages.messages import NOTHING, PageMessage, message
 from console.replay.outcome import NotReplayable, Replay, compared
 
 NO_CONFIGMAP: Final = "defaults"  # the digest where no settings were ever read
@@ -52,9 +53,18 @@ WHOLE_POD: Final = frozenset(
     }
 )
 
+_NO_DIGEST: Final = message("of no digest")
+_NO_REQUEST: Final = message(
+    "its record keeps no request: it is too long, or of a program that kept none"
+)
+
 
 class _Unavailable(Exception):  # noqa: N818 -- caught here, never an error of the program
     """Why something that a decision rests on is not to be had."""
+
+    def __init__(self, why: PageMessage) -> None:
+        super().__init__(why)
+        self.why = why
 
 
 def replay_admission(
@@ -85,28 +95,33 @@ def replay_admission(
         replayed = {"outcome": AdmissionVerdict.REFUSED, **refusal_fields(decision)}
     elif record.outcome is AdmissionVerdict.REFUSED and record.reason in WHOLE_POD:
         return NotReplayable(
-            f"it was refused with {record.reason}, which follows from the whole pod; its request "
-            f"alone would be admitted in mode {decision.mode}"
+            message(
+                "it was refused with {reason}, which follows from the whole pod; its request alone"
+                " would be admitted in mode {mode}",
+                reason=record.reason,
+                mode=decision.mode,
+            )
         )
     else:
         replayed = {"outcome": AdmissionVerdict.REWRITTEN, **mode_fields(decision)}
     return compared(_admission_fields(record), replayed, versions=(record.version, version))
 
 
-def _admission_obstacle(record: AdmissionRecord) -> str:
+def _admission_obstacle(record: AdmissionRecord) -> PageMessage:
     """Return why a decision cannot be made again whatever is stored; empty if it can."""
     if record.outcome is AdmissionVerdict.ERROR:
-        return "the pod could not be read, so nothing was decided"
+        return message("the pod could not be read, so nothing was decided")
     if record.outcome is AdmissionVerdict.UNTOUCHED:
-        return "the pod asks for no GPU, so nothing was chosen"
+        return message("the pod asks for no GPU, so nothing was chosen")
     if not record.asked and record.outcome is AdmissionVerdict.REFUSED:
-        return (
-            f"it was refused with {record.reason or 'no reason'} before its request was known; "
-            "only the whole pod, which is not kept, could be decided again"
+        return message(
+            "it was refused with {reason} before its request was known; only the whole pod, which"
+            " is not kept, could be decided again",
+            reason=record.reason or message("no reason"),
         )
     if not record.asked:
-        return "its record keeps no request: it is too long, or of a program that kept none"
-    return ""
+        return _NO_REQUEST
+    return NOTHING
 
 
 def _admission_fields(record: AdmissionRecord) -> Mapping[str, Any]:
@@ -206,19 +221,21 @@ def _assigned_fields(node: Node, assigned: Assignment | NoFit) -> dict[str, Any]
     }
 
 
-def _bind_obstacle(record: BindRecord) -> str:
+def _bind_obstacle(record: BindRecord) -> PageMessage:
     """Return why a bind cannot be decided again whatever is stored; empty if it can."""
     if isinstance(record, LateCommitRecord):
-        return "the pod was bound past the hook, and its entry follows from what it runs on"
+        return message(
+            "the pod was bound past the hook, and its entry follows from what it runs on"
+        )
     if record.outcome is BindVerdict.ELSEWHERE:
-        return "the pod was left to another device plugin, so nothing was chosen"
+        return message("the pod was left to another device plugin, so nothing was chosen")
     if record.earlier:
-        return "the pod had an entry on the node already, which stays as it is"
+        return message("the pod had an entry on the node already, which stays as it is")
     if not record.snapshot:
-        return "its record keeps no snapshot of the node"
+        return message("its record keeps no snapshot of the node")
     if not record.asked:
-        return "its record keeps no request: it is too long, or of a program that kept none"
-    return ""
+        return _NO_REQUEST
+    return NOTHING
 
 
 def _bind_fields(record: BindRecord, expected: str) -> Mapping[str, Any]:
@@ -278,23 +295,28 @@ def _settings(digest: str, stored: SettingsRecord | None) -> Settings:
     if stored is None and digest == NO_CONFIGMAP:
         return DEFAULTS
     if stored is None or stored.content_digest != digest:
-        raise _Unavailable(f"settings {digest or 'of no digest'} are not stored")
+        raise _Unavailable(message("settings {digest} are not stored", digest=digest or _NO_DIGEST))
     try:
         return settings_of(stored.text)
     except SettingsError as error:
-        raise _Unavailable(f"settings {digest} cannot be read by this version: {error}") from error
+        why = message(
+            "settings {digest} cannot be read by this version: {error}",
+            digest=digest,
+            error=str(error),
+        )
+        raise _Unavailable(why) from error
 
 
 def _content(digest: str, stored: SnapshotRecord | None) -> Mapping[str, Any]:
     """Return what was decided on; raises :class:`_Unavailable`."""
     if stored is None or stored.content_digest != digest:
-        raise _Unavailable(f"snapshot {digest or 'of no digest'} is not stored")
+        raise _Unavailable(message("snapshot {digest} is not stored", digest=digest or _NO_DIGEST))
     if content_digest(stored.content) != digest:
-        raise _Unavailable(f"snapshot {digest} is not what its digest says")
+        raise _Unavailable(message("snapshot {digest} is not what its digest says", digest=digest))
     return stored.content
 
 
-def _sentence(error: Exception) -> str:
+def _sentence(error: _Unavailable | ReplayContentError) -> PageMessage:
     if isinstance(error, ReplayContentError):
-        return f"this version cannot read what was recorded: {error}"
-    return str(error)
+        return message("this version cannot read what was recorded: {error}", error=str(error))
+    return error.why

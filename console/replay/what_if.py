@@ -13,6 +13,7 @@ from allocator.report.terminal_lines import Line, Tone, row
 from console.cluster.snapshot import ClusterView
 from console.explain.fit import RequestFit, fit_of_request
 from console.explain.why import snapshot_without
+from console.languages.messages import message
 from console.replay.outcome import NotReplayable
 
 
@@ -38,11 +39,13 @@ def what_if(
     What the pod itself holds counts as free, and what admission chose is chosen again.
     """
     if not record.asked:
-        return NotReplayable("its record keeps no request")
+        return NotReplayable(message("its record keeps no request"))
     try:
         asked = decode_request(record.asked, site.configuration.vocabularies)
     except ReplayContentError as error:
-        return NotReplayable(f"the cluster serves no such request today: {error}")
+        return NotReplayable(
+            message("the cluster serves no such request today: {error}", error=str(error))
+        )
     left = snapshot_without(record.pod_uid, site) if record.pod_uid else None
     fit = fit_of_request(asked.request, site, policy=policy or asked.namespace, left=left)
     return WhatIf(fit=fit, changed=_is_changed(record, fit))

@@ -40,6 +40,7 @@ from console.access.rights_client import ViewerRights
 from console.access.session import SessionCodec, parse_keys
 from console.access.viewer import Viewer
 from console.cluster.live_informer import LiveCluster
+from console.languages.messages import message
 from console.receive.certificate_log import ConsoleCertificateLog
 from console.receive.console_metrics import ConsoleMetrics
 from console.receive.records_server import RecordsServer
@@ -66,7 +67,7 @@ PAGES_LIMITS: Final = ConnectionLimits(connections=512, handshakes=64)
 # Pages are made by Python, of which one thread runs at a time; more threads take more memory, and
 # each has a connection to the store.
 PAGE_THREADS: Final = 3
-NOTICE: Final = (
+NOTICE: Final = message(
     "Started with --insecure-read-all: whoever reaches this address sees everything, without login."
 )
 log = structlog.get_logger(__name__)

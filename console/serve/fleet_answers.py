@@ -17,6 +17,7 @@ from console.cluster.pod import PodView
 from console.cluster.snapshot import ClusterView
 from console.explain.fit import Fit, fit_all, fit_of
 from console.explain.pod_amounts import ContainerAmounts, imagined_pod
+from console.languages.messages import message
 from console.pages.fleet.fit import FitForm, PastedManifest, fit_form, fit_page
 from console.pages.fleet.node import MOST_RECORDS, node_page
 from console.pages.fleet.nodes import hidden_nodes, nodes_page
@@ -42,9 +43,9 @@ async def node(services: PageServices, question: PageQuestion, request: Request)
     """Return the page of one node."""
     site, name = visible_cluster(services, question), request.path_params["name"]
     if site.blind:
-        return hidden_nodes("Node")
+        return hidden_nodes(message("Node"))
     if name not in site.ledgers:
-        text = "No node of this name has GPUs that vgpu-admission knows of."
+        text = message("No node of this name has GPUs that vgpu-admission knows of.")
         raise ProblemError(HTTPStatus.NOT_FOUND, text)
     wanted, page = RecordFilter(node=name), PageRequest(size=MOST_RECORDS)
     scope = question.viewer.scope
@@ -81,8 +82,8 @@ async def manifest_fit(
     if not hmac.compare_digest(
         values.get("csrf", "").encode(errors="replace"), question.viewer.csrf.encode()
     ):
-        text = "The form is too old, or was not made for you; open Fit again."
-        raise ProblemError(HTTPStatus.FORBIDDEN, text)
+        problem = message("The form is too old, or was not made for you; open Fit again.")
+        raise ProblemError(HTTPStatus.FORBIDDEN, problem)
     text = values.get("manifest", "").replace("\r\n", "\n")
     site = needed_cluster(services)  # who may not see nodes is told amounts, but no names
     answers, problems = await asyncio.to_thread(_fit_manifest, text, site)
@@ -107,17 +108,19 @@ def _fit_manifest(text: str, site: ClusterView) -> tuple[tuple[Fit, ...], tuple[
 async def _form(request: Request) -> dict[str, str]:
     """Return the values of a form, the last of each name; raises :class:`ProblemError`."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
-        raise ProblemError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"A form is sent as {_FORM}.")
+        raise ProblemError(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE, message("A form is sent as {type}.", type=_FORM)
+        )
     body = bytearray()
     async for part in request.stream():
         body += part
         if len(body) > MOST_BODY:
-            text = f"The form has more than {MOST_BODY} bytes."
+            text = message("The form has more than {most} bytes.", most=MOST_BODY)
             raise ProblemError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text)
     try:
         pairs = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=16)
     except ValueError as error:
-        text = "The form cannot be read; accepted: at most 16 fields in UTF-8."
+        text = message("The form cannot be read; accepted: at most 16 fields in UTF-8.")
         raise ProblemError(HTTPStatus.BAD_REQUEST, text) from error
     return {key: values[-1] for key, values in pairs.items()}
 

@@ -14,6 +14,7 @@ from console.cluster.snapshot import ClusterView
 from console.explain.fit import fit_of
 from console.explain.pod_amounts import imagined_pod
 from console.explain.why import PodFacts, PodWhy, why
+from console.languages.messages import PageMessage, message
 from console.pages.audit.decision import TODAY, DecisionFacts, decision_page
 from console.pages.audit.decisions import decisions_page
 from console.pages.audit.health import HealthFacts, health_page
@@ -56,10 +57,10 @@ _log = structlog.get_logger(__name__)
 class ProblemError(Exception):
     """What is asked cannot be answered; the page says why, with a status."""
 
-    def __init__(self, status: HTTPStatus, text: str) -> None:
+    def __init__(self, status: HTTPStatus, text: PageMessage) -> None:
         """Keep the status and the sentence."""
         super().__init__(text)
-        self.status = status
+        self.status, self.text = status, text
 
 
 def page_request(question: PageQuestion) -> PageRequest:
@@ -97,7 +98,7 @@ async def decision(services: PageServices, question: PageQuestion, request: Requ
     scope = question.viewer.scope
     row = await asyncio.to_thread(services.store.decision, scope, digest, uid)
     if row is None:
-        text = "No decision with this digest is stored, or it is not yours to see."
+        text = message("No decision with this digest is stored, or it is not yours to see.")
         raise ProblemError(HTTPStatus.NOT_FOUND, text)
     life = await asyncio.to_thread(services.store.life, scope, row)
     site = services.cluster()
@@ -174,7 +175,7 @@ async def settings(services: PageServices, question: PageQuestion, _request: Req
     """Return the history of settings."""
     scope = question.viewer.scope
     if not scope.cluster:
-        return hidden_nodes("Settings")
+        return hidden_nodes(message("Settings"))
     wanted = RecordFilter(kinds=frozenset(["settings"]))
     rows = await asyncio.to_thread(services.store.records, scope, wanted, page_request(question))
     return await asyncio.to_thread(settings_page, question, rows)
@@ -189,7 +190,7 @@ async def health(services: PageServices, question: PageQuestion, _request: Reque
     """Return the page of health."""
     store, scope = services.store, question.viewer.scope
     if not scope.cluster:
-        return hidden_nodes("Health")
+        return hidden_nodes(message("Health"))
     row = await asyncio.to_thread(store.overview, scope, stamp(question.now))
     latest = {}
     for kind in ("certificate", "settings"):
@@ -255,7 +256,7 @@ async def usage_over_time(services: PageServices, question: PageQuestion) -> tup
     if used is None or promised is None:
         return (PageNote(text=usage.UNANSWERED),)
     blocks = tuple(usage.usage_blocks(used, promised, question.now))
-    return blocks or (PageNote(text="Prometheus has no samples of the last day."),)
+    return blocks or (PageNote(text=message("Prometheus has no samples of the last day.")),)
 
 
 def visible_cluster(services: PageServices, question: PageQuestion) -> ClusterView:
@@ -267,7 +268,7 @@ def needed_cluster(services: PageServices) -> ClusterView:
     """Return the nodes; raises :class:`ProblemError` where they are not known yet."""
     site = services.cluster()
     if site is None:
-        text = "Nodes and pods have not been read yet; try again in a few seconds."
+        text = message("Nodes and pods have not been read yet; try again in a few seconds.")
         raise ProblemError(HTTPStatus.SERVICE_UNAVAILABLE, text)
     return site
 

@@ -1,6 +1,8 @@
 """Routes of the pages: who asks, what is asked, and the answer as HTML, CSV or JSON."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import datetime
 from http import HTTPStatus
 from typing import Final
 
@@ -12,6 +14,8 @@ from starlette.routing import Route
 from allocator.model.untrusted import quote
 from allocator.report.document_text import document_text
 from console.access.viewer import Viewer
+from console.languages.choice import KEY, language_choice
+from console.languages.messages import PageMessage, joined_text, message
 from console.pages.parts.blocks import PageNote, PageQuestion, PageView
 from console.pages.parts.export import (
     FORMATS,
@@ -73,28 +77,38 @@ def _endpoint(
     async def endpoint(request: Request) -> Response:
         viewer = await services.viewer(request)
         if viewer is None:
-            question = PageQuestion(
-                path=request.url.path, viewer=Viewer(user=""), now=services.now()
-            )
-            view = _problem(HTTPStatus.UNAUTHORIZED, "Nobody is signed in, so nothing is shown.")
-            return _html(templates, view, question)
-        question = PageQuestion(
-            path=request.url.path, values=_values(request), viewer=viewer, now=services.now()
-        )
+            question = _question(request, Viewer(user=""), services.now())
+            text = message("Nobody is signed in, so nothing is shown.")
+            view = _problem(HTTPStatus.UNAUTHORIZED, text)
+            return _html(templates, view, replace(question, values={}))
+        question = _question(request, viewer, services.now())
         try:
             view = await answer(services, question, request)
         except page_answers.ProblemError as error:
-            view = _problem(error.status, str(error))
+            view = _problem(error.status, error.text)
         except BadCursorError:
-            text = "This page of the list does not exist; begin again at its first page."
+            text = message("This page of the list does not exist; begin again at its first page.")
             view = _problem(HTTPStatus.BAD_REQUEST, text)
         except StoreError as error:
             _log.warning("store not read", error=str(error))
-            text = "The store of records cannot be read just now; the console logs why."
+            text = message("The store of records cannot be read just now; the console logs why.")
             view = _problem(HTTPStatus.SERVICE_UNAVAILABLE, text)
         return _response(templates, view, question)
 
     return endpoint
+
+
+def _question(request: Request, viewer: Viewer, now: datetime) -> PageQuestion:
+    """Return what *viewer* asks, and in which language."""
+    values = _values(request)
+    header = request.headers.get("accept-language", "")
+    return PageQuestion(
+        path=request.url.path,
+        values=values,
+        viewer=viewer,
+        now=now,
+        language=language_choice(values.get(KEY, ""), header),
+    )
 
 
 def _values(request: Request) -> dict[str, str]:
@@ -103,10 +117,22 @@ def _values(request: Request) -> dict[str, str]:
     return {key: value[:LONGEST_VALUE] for key, value in pairs}
 
 
-def _problem(status: HTTPStatus, text: str) -> PageView:
+_STATUSES: Final = {
+    HTTPStatus.BAD_REQUEST: message("Bad Request"),
+    HTTPStatus.UNAUTHORIZED: message("Unauthorized"),
+    HTTPStatus.FORBIDDEN: message("Forbidden"),
+    HTTPStatus.NOT_FOUND: message("Not Found"),
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: message("Request Entity Too Large"),
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: message("Unsupported Media Type"),
+    HTTPStatus.SERVICE_UNAVAILABLE: message("Service Unavailable"),
+}
+
+
+def _problem(status: HTTPStatus, text: PageMessage) -> PageView:
+    heading = _STATUSES.get(status, joined_text("", (status.phrase,)))
     return PageView(
-        title=status.phrase,
-        heading=status.phrase,
+        title=heading,
+        heading=heading,
         blocks=(PageNote(text=text),),
         status=status,
         refreshes=False,
@@ -119,7 +145,11 @@ def _response(templates: PageTemplates, view: PageView, question: PageQuestion) 
     if not form or view.status != HTTPStatus.OK:
         return _html(templates, with_exports(view, question), question)
     if form not in FORMATS:
-        text = f"format {quote(form)} is not known; accepted: {', '.join(FORMATS)}"
+        text = message(
+            "format {value} is not known; accepted: {formats}",
+            value=quote(form),
+            formats=", ".join(FORMATS),
+        )
         return _html(templates, _problem(HTTPStatus.BAD_REQUEST, text), question)
     name = question.value("table")
     if form == "json" and view.document is not None and not name:
@@ -127,14 +157,16 @@ def _response(templates: PageTemplates, view: PageView, question: PageQuestion) 
     table = table_named(view, name)
     if table is None:
         names = ", ".join(one.name for one in view.tables) or "none"
-        text = f"table {quote(name)} is not on this page; accepted: {names}"
+        text = message(
+            "table {value} is not on this page; accepted: {names}", value=quote(name), names=names
+        )
         return _html(templates, _problem(HTTPStatus.NOT_FOUND, text), question)
     if form == "json":
         return _json(table_document(table, question))
-    text = "\r\n".join(csv_lines(table)) + "\r\n"
+    lines = "\r\n".join(csv_lines(table)) + "\r\n"
     disposition = f'attachment; filename="{table.name}.csv"'
     headers = {**HEADERS, "content-disposition": disposition}
-    body = text.encode(errors="replace")
+    body = lines.encode(errors="replace")
     return Response(body, media_type="text/csv; charset=utf-8", headers=headers)
 
 
@@ -144,10 +176,10 @@ def _json(document: dict[str, object]) -> Response:
 
 
 def _html(templates: PageTemplates, view: PageView, question: PageQuestion) -> Response:
-    text = templates.html(view, path=question.path, user=question.viewer.user)
+    text = templates.html(view, question)
     return Response(
         text.encode(errors="replace"),
         status_code=view.status,
         media_type="text/html; charset=utf-8",
-        headers=HEADERS,
+        headers={**HEADERS, "vary": "Accept-Language"},
     )

@@ -14,6 +14,11 @@ function remember(paused) {
   try { localStorage.setItem(PAUSED, paused ? "yes" : "no"); } catch { /* not allowed */ }
 }
 
+// What a page in another language brings along; English is written here.
+function said(name, english) {
+  return status.dataset[name] || english;
+}
+
 function rows(root) {
   return root.querySelectorAll("tbody tr").length;
 }
@@ -21,7 +26,8 @@ function rows(root) {
 async function refresh() {
   const answer = await fetch(location.href, { headers: { accept: "text/html" } });
   if (!answer.ok) {
-    status.textContent = `Not refreshed: the console answered ${answer.status}.`;
+    const text = said("failed", "Not refreshed: the console answered {status}.");
+    status.textContent = text.replace("{status}", answer.status);
     return;
   }
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
@@ -36,7 +42,8 @@ async function refresh() {
   const asOf = fresh.getElementById("as-of");
   if (asOf) document.getElementById("as-of").innerHTML = asOf.innerHTML;
   const more = rows(document) - before;
-  if (more > 0) status.textContent = more === 1 ? "1 new row" : `${more} new rows`;
+  if (more === 1) status.textContent = said("row", "1 new row");
+  if (more > 1) status.textContent = said("rows", "{count} new rows").replace("{count}", more);
 }
 
 function show(paused) {
@@ -51,11 +58,13 @@ if (pause) {
     paused = !paused;
     remember(paused);
     show(paused);
-    status.textContent = paused ? "Paused" : "Refreshed every 15 seconds";
+    status.textContent = paused
+      ? said("paused", "Paused")
+      : said("refreshed", "Refreshed every 15 seconds");
   });
   setInterval(() => {
     if (!paused && !document.hidden) {
-      refresh().catch(() => { status.textContent = "Not refreshed: the console did not answer."; });
+      refresh().catch(() => { status.textContent = said("silent", "Not refreshed: the console did not answer."); });
     }
   }, EVERY);
 }
@@ -68,5 +77,5 @@ document.addEventListener("click", async (event) => {
   const button = event.target.closest("button[data-copy]");
   if (!button) return;
   await navigator.clipboard.writeText(button.dataset.copy);
-  status.textContent = "Copied";
+  status.textContent = said("copied", "Copied");
 });

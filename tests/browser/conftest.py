@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 
 import pytest
-from jinja2 import Environment, FileSystemLoader
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 from starlette.routing import Route
 
-from console.serve.page_templates import FOLDER
+from console.languages.choice import KEY, language_choice, with_language
+from console.languages.messages import message
+from console.languages.template_files import language_environment
 from console.serve.static_files import static_files
 from tests.browser.axe import AxeError, axe_source
 from tests.browser.chromium import Browser, chromium
@@ -50,16 +51,18 @@ def hostile_site() -> Iterator[str]:
 def measured_site() -> Iterator[str]:
     """Serve a console with a Prometheus, and the page on which people log in."""
     files = static_files()
-    pages = Environment(loader=FileSystemLoader(FOLDER), autoescape=True)
 
-    async def login(_request: Request) -> HTMLResponse:
+    async def login(request: Request) -> HTMLResponse:
+        choice = language_choice(request.query_params.get(KEY, ""), "")
+        pages = language_environment(choice)
         values = {
+            "other": with_language("/login", choice.other),
             "style": files["console.css"].address,
             "csrf": "c",
             "following": "/",
             "longest": 9,
         }
-        problem = "The API server does not know this token, or it has expired."
+        problem = message("The API server does not know this token, or it has expired.")
         return HTMLResponse(pages.get_template("login.html").render(**values, problem=problem))
 
     app = console_app("measured")

@@ -83,6 +83,54 @@ def test_charts_and_the_login_are_accessible(
 
 
 @pytest.mark.parametrize("name", PATHS)
+@pytest.mark.parametrize("look", ["360-light", "1440-dark"])
+def test_a_page_in_chinese_is_accessible(opened: Opened, axe: str, *, name: str, look: str) -> None:
+    """So it is in the other language, whose words are shorter but do not break at blanks."""
+    width, dark = LOOKS[look]
+    tab = opened.browser.tab(width=width, dark=dark)
+    tab.open(in_chinese(opened.site + PATHS[name]))
+
+    if PICTURES:
+        tab.screenshot(Path(PICTURES, f"{name}-zh-{look}.png"))
+    assert violations(tab, axe) == []
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert tab.evaluate("document.documentElement.lang") == "zh-Hans"
+    assert tab.complaints() == []
+
+
+@pytest.mark.parametrize("look", ["360-light", "1440-dark"])
+def test_the_login_in_chinese_is_accessible(
+    browser: Browser, measured_site: str, axe: str, *, look: str
+) -> None:
+    width, dark = LOOKS[look]
+    tab = browser.tab(width=width, dark=dark)
+    tab.open(in_chinese(f"{measured_site}/login"))
+
+    if PICTURES:
+        tab.screenshot(Path(PICTURES, f"login-zh-{look}.png"))
+    assert violations(tab, axe) == []
+    assert "\u767b\u5f55" in tab.text()
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def in_chinese(address: str) -> str:
+    return f"{address}{'&' if '?' in address else '?'}lang=zh"
+
+
+@pytest.mark.parametrize(("language", "said"), [("en", "Paused"), ("zh", "\u5df2\u6682\u505c")])
+def test_the_script_speaks_the_language_of_the_page(
+    browser: Browser, site: str, *, language: str, said: str
+) -> None:
+    """It has English of its own, and a page in another language brings the words along."""
+    tab = browser.tab()
+    tab.open(f"{site}/decisions?lang={language}")
+    tab.evaluate("document.getElementById('pause').click()")
+
+    assert tab.evaluate("document.getElementById('status').textContent") == said
+    tab.evaluate("document.getElementById('pause').click()")
+
+
+@pytest.mark.parametrize("name", PATHS)
 def test_a_page_reads_the_same_without_script(browser: Browser, site: str, name: str) -> None:
     """A browser without JavaScript shows all that one with it shows, but the buttons."""
     texts = []
@@ -101,7 +149,8 @@ def test_targets_are_large_enough(browser: Browser, site: str) -> None:
     tab.open(f"{site}/decisions")
 
     small = tab.evaluate(
-        "[...document.querySelectorAll('nav a, button, .facets a, .after a, .chosen a, select')]"
+        "[...document.querySelectorAll('nav a, .language a, button, .facets a, .after a, .chosen a,"
+        " select')]"
         ".filter(e => e.getClientRects().length).map(e => [e.textContent,"
         " e.getBoundingClientRect()]).filter(([, r]) => r.height < 24 || r.width < 24)"
         ".map(([text, r]) => `${text} ${r.width}x${r.height}`)"

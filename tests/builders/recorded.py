@@ -75,6 +75,7 @@ def recorded_requests(draw: st.DrawFn, words: tuple[Vocabulary, ...]) -> Recorde
         configured=None if vocabulary in (VOLCANO, GPUSHARE) else vocabulary,
         mode_key=draw(st.none() | NAMES),
         library_off=draw(st.booleans()),
+        ignore_links=draw(st.booleans()),
     )
     earlier = st.builds(ModeChoice, MODES, st.sampled_from(ModeSource), NAMES)
     return RecordedRequest(

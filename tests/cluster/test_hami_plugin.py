@@ -175,3 +175,22 @@ def test_a_plugin_that_is_gone_closes_its_node(site: Installation, team: str) ->
 
     offer(site, NODE, "20")
     wait_for(lambda: gpu_node(site).get("status", {}).get("inventory"), within=20)
+
+
+def test_mig_beside_hami_is_refused_with_what_to_do(site: Installation, team: str) -> None:
+    """The GPUNode and the refused bind say that HAMi owns the instances, until the mode is back."""
+    make(site, team, "p")
+    node = f"/api/v1/nodes/{NODE}"
+    cut = REGISTER.replace('"hami-core"', '"mig"')
+    site.api.patch(node, {"metadata": {"annotations": {REGISTER_ANNOTATION: cut}}})
+    wait_for(lambda: gpu_node(site).get("status", {}).get("closed"), within=20)
+
+    _, message = denied(site, team, "p", node=NODE)
+
+    for text in (str(gpu_node(site)["status"]["closed"]), message):
+        assert "its GPUs are in mode mig, in which only HAMi's scheduler can give them out" in text
+        assert "set operatingmode hami-core for the node in HAMi's node configuration" in text
+    site.api.patch(node, {"metadata": {"annotations": {REGISTER_ANNOTATION: REGISTER}}})
+    wait_for(lambda: not gpu_node(site)["status"].get("closed"), within=20)
+    bind(site, team, "p", node=NODE)
+    plugin(site).allocate(1)

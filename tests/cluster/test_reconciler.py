@@ -2,17 +2,21 @@
 
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import orjson
 import pytest
 
 from allocator.ledger.decode import decode
-from allocator.ledger.schema import status_of
+from allocator.ledger.reclaim import SURPLUS_AGE
+from allocator.ledger.schema import spec_of, status_of
 from allocator.model.allocation import Entry
 from allocator.model.request import Mode
 from manifests.generator.names import CONTROL_PLANE
-from tests.builders.model import A30, T4, nodes_of
+from tests.builders.gpunodes import entry
+from tests.builders.model import A30, T4, nodes_of, soft_grant
 from tests.builders.pods import MEMORY, MODE, NUMBER, container, pod
 from tests.cluster.api import MERGE, ApiError, Json, wait_for
 from tests.cluster.bind_failure import bind_policy, binds_ignored
@@ -55,9 +59,7 @@ def report(site: Installation, node: str, **status: object) -> None:
 
 def forget(site: Installation, node: str) -> None:
     """Lose what is promised on a node."""
-    headers = {**Who(CONTROL_PLANE).headers, "Content-Type": MERGE}
-    change: Json = {"spec": {"entries": []}}
-    site.api.request("PATCH", f"{GPU_NODES}/{node}", change, headers=headers)
+    write_entries(site, node)
 
 
 def promised(site: Installation, node: str) -> tuple[Entry, ...]:
@@ -144,6 +146,29 @@ def test_a_pod_bound_past_us_to_a_full_node_hears_why(site: Installation, team: 
     site.api.delete(f"{PODS.format(team)}/first", {"gracePeriodSeconds": 0})
     report(site, "soft", observedGeneration=10**6)
     assert wait_for(lambda: [e.pod for e in promised(site, "soft")] == ["late"], within=30)
+
+
+def test_of_entries_on_three_nodes_the_oldest_goes(site: Installation, team: str) -> None:
+    """As after a bind that was answered 503 and written all the same; a pod keeps two at most."""
+    for name in ("third", "fourth"):
+        site.add_node(nodes_of(1, T4, name=name))
+    uid = make(site, team, "p", mode="hami-core")["metadata"]["uid"]
+    began = datetime.now(UTC).replace(microsecond=0)
+    for seconds, node in ((-2, "third"), (-3, "soft"), (-1, "fourth")):
+        one = replace(entry(uid, soft_grant(1000, gpu=f"GPU-{node}-0")), namespace=team, pod="p")
+        write_entries(site, node, replace(one, since=began + timedelta(seconds=seconds)))
+
+    wait_for(lambda: not promised(site, "soft"), within=30)
+
+    assert datetime.now(UTC) - began >= SURPLUS_AGE - timedelta(seconds=3)
+    assert [e.uid for node in ("third", "fourth") for e in promised(site, node)] == [uid, uid]
+
+
+def write_entries(site: Installation, node: str, *entries: Entry) -> None:
+    """Write a ledger past the hook."""
+    headers = {**Who(CONTROL_PLANE).headers, "Content-Type": MERGE}
+    change: Json = {"spec": spec_of(entries)}
+    site.api.request("PATCH", f"{GPU_NODES}/{node}", change, headers=headers)
 
 
 def test_a_lost_ledger_is_rebuilt_as_the_agent_confirms_it(site: Installation, team: str) -> None:

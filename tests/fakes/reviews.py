@@ -51,7 +51,8 @@ class FakeReviews(FakeApiClient):
         wanted = spec.get("audiences") or [""]
         if user is None or self.audience not in wanted:
             return {"error": "invalid bearer token"}
-        return {"authenticated": True, "user": user, "audiences": [self.audience]}
+        audience = self.audience or "https://kubernetes.default.svc"  # it names its own, too
+        return {"authenticated": True, "user": user, "audiences": [audience]}
 
     def _access_status(self, spec: Mapping[str, Any]) -> Mapping[str, Any]:
         attributes = spec["resourceAttributes"]

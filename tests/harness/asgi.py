@@ -1,7 +1,9 @@
 """Requests to an ASGI application without a socket."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote
 
@@ -21,9 +23,9 @@ class AsgiAnswer:
         return self.body.decode()
 
 
-def get(app: App, address: str) -> AsgiAnswer:
+def get(app: App, address: str, headers: Mapping[str, str] = MappingProxyType({})) -> AsgiAnswer:
     """Return the answer to a GET of *address*."""
-    return asyncio.run(_exchange(app, "GET", address))
+    return asyncio.run(_exchange(app, "GET", address, headers=headers))
 
 
 FORM = "application/x-www-form-urlencoded"
@@ -31,11 +33,17 @@ FORM = "application/x-www-form-urlencoded"
 
 def post(app: App, address: str, body: bytes, *, media_type: str = FORM) -> AsgiAnswer:
     """Return the answer to a POST."""
-    return asyncio.run(_exchange(app, "POST", address, body=body, media_type=media_type))
+    headers = {"content-type": media_type}
+    return asyncio.run(_exchange(app, "POST", address, headers=headers, body=body))
 
 
 async def _exchange(
-    app: App, method: str, address: str, *, body: bytes = b"", media_type: str = ""
+    app: App,
+    method: str,
+    address: str,
+    *,
+    headers: Mapping[str, str],
+    body: bytes = b"",
 ) -> AsgiAnswer:
     path, _, query = address.partition("?")
     scope = {
@@ -48,7 +56,7 @@ async def _exchange(
         "raw_path": path.encode(),
         "query_string": query.encode(),
         "root_path": "",
-        "headers": [(b"content-type", media_type.encode())] if media_type else [],
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
         "server": ("console", 80),
         "client": ("127.0.0.1", 1),
     }
@@ -61,5 +69,5 @@ async def _exchange(
         sent.append(message)
 
     await app(scope, receive, send)
-    headers = {key.decode(): value.decode() for key, value in sent[0]["headers"]}
-    return AsgiAnswer(sent[0]["status"], headers, b"".join(m.get("body", b"") for m in sent[1:]))
+    answered = {key.decode(): value.decode() for key, value in sent[0]["headers"]}
+    return AsgiAnswer(sent[0]["status"], answered, b"".join(m.get("body", b"") for m in sent[1:]))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent.driver.driver import ComputeMode
+from agent.driver.driver import ComputeMode, Fault
 from agent.driver.driver_thread import DriverThread
 from agent.driver.simulated_files import SimulatedDriver
 from agent.mps.gpu_controller import MpsServices
@@ -40,6 +40,7 @@ class MpsDesk:
     clock: FakeClock = field(default_factory=FakeClock)
     told: list[MpsTrouble] = field(default_factory=list)
     patience: float = 0.05  # seconds that a start waits
+    loaded: bool = True  # the kernel has a driver
 
     def __post_init__(self) -> None:
         self.faults = Faults(self.driver, {})
@@ -57,6 +58,7 @@ class MpsDesk:
             journal=self.journal,
             book=self.book,
             clock=self.clock.clock(),
+            is_loaded=lambda: self.loaded,
             report=lambda _, trouble: self.told.append(trouble),
         )
         self.mps = MpsController(services, host_root=ROOT, patience=self.patience)
@@ -64,6 +66,16 @@ class MpsDesk:
     async def settle(self, *grants: Grant, configured: tuple[str, ...] = (GPU,)) -> None:
         self.mps.set_desired(configured, grants_by_gpu(grants))
         await self.mps.settle()
+
+    async def uninstall(self, *grants: Grant) -> bool:
+        """Let the agent leave the node for good; say whether nothing is left of the mode."""
+        self.mps.set_desired((), grants_by_gpu(grants), uninstalling=True)
+        await self.mps.settle()
+        return self.mps.is_idle
+
+    def lose_driver(self, fault: Fault) -> None:
+        """Let every call about a compute mode fail from now on."""
+        self.faults.at = {("compute_mode", number): fault for number in range(1, 1000)}
 
     def connect(self, pid: int, memory: int | None = None) -> str:
         return self.daemons.change(

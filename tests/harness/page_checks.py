@@ -133,5 +133,7 @@ def _inline_problems(element: Element) -> Iterator[str]:
     yield from (f"handler {name} on <{tag}>" for name in attributes if name.startswith("on"))
     for name in ("href", "src", "action"):
         target = attributes.get(name)
-        if target is not None and (not target.startswith(("/", "#")) or target.startswith("//")):
+        if target is not None and (
+            not target.startswith(("/", "#", "?")) or target.startswith("//")
+        ):
             yield f"{name} {target!r} leads away"

@@ -5,9 +5,10 @@ Certificates are those of one authority, and kubelet is only what NodeRestrictio
 Everything that a distribution would set stands here; all else is left as the programs have it.
 """
 
+import contextlib
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -176,6 +177,35 @@ def one_node(host: Host, programs: Mapping[str, Path], runtime: Process) -> OneN
 def _started() -> bool:
     """Say that nobody waits for a component by itself: the node is ready when all are."""
     return True
+
+
+@contextlib.contextmanager
+def scheduler_with(cluster: OneNode, extender: Json) -> Iterator[None]:
+    """Restart kube-scheduler as one that asks *extender*, and as it was when the block is left."""
+    before = cluster.processes["kube-scheduler"]
+    config = cluster.host.folder / "scheduler.json"
+    config.write_text(
+        json.dumps(
+            {
+                "apiVersion": "kubescheduler.config.k8s.io/v1",
+                "kind": "KubeSchedulerConfiguration",
+                "leaderElection": {"leaderElect": False},
+                "clientConnection": {
+                    "kubeconfig": str(cluster.host.folder / "pki/scheduler.kubeconfig")
+                },
+                "extenders": [extender],
+            }
+        )
+    )
+    command: list[str | Path] = [cluster.programs["kube-scheduler"], f"--config={config}"]
+    asking = cluster.host.process("kube-scheduler-asking", command)
+    before.stop()
+    asking.start(_started, within=READY_WITHIN)
+    try:
+        yield
+    finally:
+        asking.stop()
+        before.start(_started, within=READY_WITHIN)
 
 
 def network_folder(host: Host) -> Path:

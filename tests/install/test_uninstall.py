@@ -19,6 +19,8 @@ UNBLOCK = blocks(PAGE, "### The cluster creates no pods")[0]
 CLEAN, _ = blocks(PAGE, "## What is left on a node")
 MINE = "manifests/mine"
 ENDS_WITHIN = 90.0  # seconds; a deletion that waits for somebody who is gone never ends
+# What a device plugin of ours has offered to kubelet.
+SLOTS = {"volcano.sh/vgpu-number", "metax-tech.com/gpu", "metax-tech.com/sgpu"}
 PLAIN = """
 apiVersion: v1
 kind: Pod
@@ -119,15 +121,16 @@ def test_it_leaves(someone: Person, begin: Callable[[Person], None]) -> None:
 def traces(someone: Person) -> list[str]:
     """Return what is left of us in the API server, but for the label of the namespace.
 
-    Kubelet's count of the slots is not ours: it goes five minutes after the last agent.
+    Kubelet's count of the slots is not ours: it is 0, and goes five minutes after the last agent.
     """
     node = someone.cluster.get("node", NODE)
     metadata = {**node["metadata"]["labels"], **node["metadata"]["annotations"]}
     capacity = {*node["status"]["capacity"], *node["status"]["allocatable"]}
-    ours = [key for key in {*metadata, *capacity} if "vgpu" in key or "volcano" in key]
+    words = ("vgpu", "volcano", "metax")
+    ours = [key for key in {*metadata, *capacity} if any(word in key for word in words)]
     kinds = "crd,clusterrole,clusterrolebinding,namespace,flowschema,prioritylevelconfiguration"
     policies = "validatingadmissionpolicy,validatingadmissionpolicybinding"
     hooks = "mutatingwebhookconfiguration,validatingwebhookconfiguration"
     listed = someone.cluster.kubectl("get", f"{kinds},{policies},{hooks}", "-o", "name")
     objects = [name for name in listed.splitlines() if "vgpu" in name]
-    return sorted(set(ours) - {"volcano.sh/vgpu-number"}) + objects
+    return sorted(set(ours) - SLOTS) + objects

@@ -17,6 +17,7 @@ from allocator.controllers.reclaim import ReclaimController
 from allocator.controllers.requeue import RequeueController
 from allocator.hami.node_lock_client import NodeLockClient
 from allocator.hami.node_lock_controller import NodeLockController
+from allocator.ledger.reclaim import MOST_PROMISES
 from kube.client import ApiClient, Client
 from kube.clock import Clock
 from kube.errors import KubeError
@@ -30,7 +31,6 @@ from tests.model.watches import Feed, Seen, as_it_is
 from webhook.admission.context import AdmissionContext
 from webhook.binding.binding_server import BindingHandler
 from webhook.binding.commit_client import LateError
-from webhook.binding.decide import MOST_PROMISES
 from webhook.binding.late_commit_controller import Caches, LateCommitController
 
 SKEW = 5.0  # seconds by which a replica's clock may be wrong

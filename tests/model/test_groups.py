@@ -19,6 +19,7 @@ from allocator.catalog.keys import GROUP_SIZE_KEY
 from allocator.config.settings import DEFAULTS
 from allocator.groups.node_groups_client import NodeGroups
 from allocator.groups.tree import Tree, decode_tree
+from allocator.model.allocation import Entry
 from allocator.supernode.groups import GroupService
 from tests.builders.gpunodes import NOON, Json, gpu_node
 from tests.builders.model import T4, nodes_of, pod, snapshot
@@ -229,7 +230,7 @@ def scheduled(seeds: Sequence[int], guard: Guard = GroupGuard) -> Counter[str]:
         loop: Any = asyncio.get_running_loop()
         for seed in seeds:
             rng = random.Random(seed)  # noqa: S311 -- a schedule that can be repeated
-            run = GroupRun(World(rng=rng, loop=loop, replaces=True), guard)
+            run = GroupRun(World(rng=rng, loop=loop), guard)
             try:
                 await run.go()
             except Exception as error:
@@ -267,8 +268,10 @@ class Careless(GroupGuard):
 class Hasty(GroupGuard):
     """Does not look a second time once it has opened a group."""
 
-    async def confirm(self, bind: BindRequest, *, earlier: bool = False) -> Denied | None:
-        del bind, earlier
+    async def confirm(
+        self, bind: BindRequest, written: Entry, *, earlier: bool = False
+    ) -> Denied | None:
+        del bind, written, earlier
         return None
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
 import orjson
+from msgspec.structs import replace
 
 from allocator.audit.record import SCHEMA
 from allocator.audit.record_source import RecordStamp
@@ -18,7 +19,7 @@ from allocator.model.value import Value
 from allocator.replay.decision_fields import LONGEST_TEXT, mode_fields, refusal_fields
 from allocator.replay.request_fields import encode_request
 from webhook.admission.messages import word
-from webhook.admission.outcome import GpusHidden, Outcome, Refused, Rewritten, Untouched
+from webhook.admission.outcome import REQUESTING, GpusHidden, Outcome, Refused, Rewritten, Untouched
 from webhook.review.admission_review import Request
 from webhook.review.json_patch import (
     ANNOTATIONS,
@@ -37,7 +38,6 @@ _FIRST_OWNER = 4  # its place among the texts of a record
 MOST_GROUPS = 16
 MOST_WARNINGS = 16
 _MOST_CONTAINERS = 64
-_REQUESTING = (Rewritten, Refused)
 _NOBODY = Metadata()
 OwnNames = tuple[str, str, str]
 _ASKED_PATH = f"{ANNOTATIONS}/{pointer_token(ASKED_KEY)}"
@@ -67,9 +67,16 @@ def record(
     patch: EncodedPatch | None = None,
 ) -> dict[str, Any]:
     """Return the whole record of a mutating pass, ready to be written as one line."""
-    names = own_names(request)
-    fields = own_fields(names, context.stamp, seconds=context.seconds, age=context.age)
-    fields.update(shared_fields(request, outcome, context, patch=patch))
+    fields = own_fields(request, context)
+    fields.update(_circumstances(request, outcome, context))
+    fields.update(_reasons(outcome))
+    if patch is not None:
+        fields["changes"] = _changes(patch)
+    if isinstance(outcome, REQUESTING) and outcome.recorded is not None:
+        fields["asked"] = encode_request(outcome.recorded)
+    if context.snapshot:
+        fields["snapshot"] = context.snapshot
+    fields["settings"] = context.settings
     return fields
 
 
@@ -79,38 +86,38 @@ def own_names(request: Request) -> OwnNames:
     return request.uid, request.name or metadata.name or "", metadata.uid or ""
 
 
-def own_fields(
-    names: OwnNames, stamp: RecordStamp, *, seconds: float, age: float | None
-) -> dict[str, Any]:
+def own_fields(request: Request, context: DecisionContext) -> dict[str, Any]:
     """Return what is different in each record, and therefore comes first in its line."""
-    review, pod, pod_uid = all_shown(names, LONGEST_NAME)
+    review, pod, pod_uid = all_shown(own_names(request), LONGEST_NAME)
     fields: dict[str, Any] = {
         "kind": "admission",
-        "id": stamp.id,
-        "at": stamp.at,
+        "id": context.stamp.id,
+        "at": context.stamp.at,
         "review": review,
         "pod": pod,
         "pod_uid": pod_uid,
-        "duration_seconds": seconds,
+        "duration_seconds": context.seconds,
     }
-    if age is not None:
-        fields["snapshot_age_seconds"] = round(age, 3)
+    if context.age is not None:
+        fields["snapshot_age_seconds"] = round(context.age, 3)
     return fields
 
 
-def shared_fields(
-    request: Request, outcome: Outcome, context: DecisionContext, *, patch: EncodedPatch | None
+def workload_fields(
+    request: Request, outcome: Rewritten, context: DecisionContext, *, patch: EncodedPatch
 ) -> dict[str, Any]:
-    """Return the other fields: the records of replicas share them."""
+    """Return the fields that the records of all pods of one owner share, ``schema`` first."""
     fields = _circumstances(request, outcome, context)
-    fields.update(_reasons(outcome))
-    if patch is not None:
-        fields["changes"] = _changes(patch)
-    if isinstance(outcome, _REQUESTING) and outcome.recorded is not None:
+    fields["digest"] = outcome.digest
+    fields["changes"] = _changes(patch)
+    return fields
+
+
+def alike_fields(outcome: Rewritten) -> dict[str, Any]:
+    """Return the fields that the records of all pods share that are alike: asked and given."""
+    fields = _given_fields(outcome)
+    if outcome.recorded is not None:
         fields["asked"] = encode_request(outcome.recorded)
-    if context.snapshot:
-        fields["snapshot"] = context.snapshot
-    fields["settings"] = context.settings
     return fields
 
 
@@ -118,7 +125,7 @@ def confirmation_record(
     request: Request, outcome: Outcome, context: DecisionContext
 ) -> dict[str, Any]:
     """Return the short record of a validating pass, which knows the final name and UID."""
-    fields = own_fields(own_names(request), context.stamp, seconds=context.seconds, age=None)
+    fields = own_fields(request, replace(context, age=None))
     fields.update(_circumstances(request, outcome, context))
     if isinstance(outcome, Rewritten):
         fields["digest"] = outcome.digest
@@ -232,20 +239,22 @@ def _reasons(outcome: Outcome) -> Mapping[str, Any]:
                 "warnings": _sentences(warnings),
             }
         case Rewritten():
-            choice, request = outcome.choice, outcome.request
-            asking = request.containers[:_MOST_CONTAINERS]
-            return {
-                "digest": outcome.digest,
-                "vocabulary": request.vocabulary,
-                **mode_fields(choice),
-                "mode_asked": escaped(outcome.asked.mode or ""),
-                "containers": [_asked_fields(container) for container in asking],
-                "constraints": all_shown(request.constraints),
-                "priority": request.priority.name.lower(),
-                "warnings": _sentences(outcome.warnings),
-            }
+            return {"digest": outcome.digest, **_given_fields(outcome)}
         case _:
             assert_never(outcome)
+
+
+def _given_fields(outcome: Rewritten) -> dict[str, Any]:
+    choice, request = outcome.choice, outcome.request
+    return {
+        "vocabulary": request.vocabulary,
+        **mode_fields(choice),
+        "mode_asked": escaped(outcome.asked.mode or ""),
+        "containers": [_asked_fields(one) for one in request.containers[:_MOST_CONTAINERS]],
+        "constraints": all_shown(request.constraints),
+        "priority": request.priority.name.lower(),
+        "warnings": _sentences(outcome.warnings),
+    }
 
 
 def _sentences(texts: Sequence[str]) -> Sequence[str]:

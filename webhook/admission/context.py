@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from allocator.catalog.vocabularies import VOCABULARIES, Vocabulary
+from allocator.catalog.vocabularies import VOCABULARIES, LostVocabulary, Vocabulary
 from allocator.config.namespace_policy import ANY_MODE, NamespacePolicy
 from allocator.config.settings import Settings
 from allocator.mig.geometry import Geometries
@@ -17,6 +17,7 @@ class AdmissionContext(Value, frozen=True):
     settings: Settings
     snapshot: Snapshot
     vocabularies: Sequence[Vocabulary] = VOCABULARIES
+    lost: Sequence[LostVocabulary] = ()  # vocabularies that the settings name in vain
     host_paths: bool | None = None  # whether the namespace admits hostPath volumes; None: unknown
     namespace: NamespacePolicy = ANY_MODE
     high_priority: bool = False  # whether pods of the namespace may hold back others

@@ -15,8 +15,7 @@ from allocator.placement.mode import choose_mode, nominal_size_warnings
 from allocator.replay.recorded_request import RecordedRequest
 from allocator.request.admitted import Asked, earlier_pass, named_mode, without_chosen_mode
 from allocator.request.annotation_keys import read_keys, unread_key_warnings
-from allocator.request.containers import unserved_findings
-from allocator.request.parse import parse_request
+from allocator.request.parse import lost_findings, parse_request, unserved_findings
 from webhook.admission import reinvocation, tenant_checks
 from webhook.admission.containers import ContainerRef, container_refs
 from webhook.admission.context import AdmissionContext
@@ -28,14 +27,17 @@ from webhook.review.pod_schema import Pod
 
 def decide(pod: Pod, context: AdmissionContext) -> Outcome:
     """Decide about one pod at CREATE: parse its request, find obstacles, intend a change."""
+    containers, init_containers = pod.spec.containers, pod.spec.init_containers or ()
     request = parse_request(
-        containers=pod.spec.containers,
-        init_containers=pod.spec.init_containers or (),
+        containers=containers,
+        init_containers=init_containers,
         annotations=pod.metadata.annotations or {},
         vocabularies=context.vocabularies,
     )
     if request is None:
         return _without_request(pod, context)
+    vocabularies = tuple(context.vocabularies)
+    request = lost_findings(init_containers, containers, vocabularies, lost=context.lost) or request
     if isinstance(request, Findings):
         asked = reinvocation.encode_asked(reinvocation.as_it_stands(pod))
         digest = _digest(pod, asked, constraints=_annotations_as_they_stand(pod, context))
@@ -52,7 +54,9 @@ def _without_request(pod: Pod, context: AdmissionContext) -> Outcome:
     if refusal := findings_of(findings):
         return Refused(refusal)
     vocabularies = tuple(context.vocabularies)
-    unserved = unserved_findings(pod.spec.init_containers or (), pod.spec.containers, vocabularies)
+    unserved = unserved_findings(
+        pod.spec.init_containers or (), pod.spec.containers, vocabularies, lost=context.lost
+    )
     changes = tuple(change for container in refs if (change := blind(container, pod)) is not None)
     warnings = tuple(map(str, unserved))
     hidden = changes or any(map(is_blind, refs))

@@ -1,5 +1,7 @@
 """Outcomes of one review: what was decided about a pod, with everything needed to explain it."""
 
+from typing import Final
+
 from allocator.model.decision import Findings, ModeChoice
 from allocator.model.request import PodRequest
 from allocator.model.value import Value
@@ -49,3 +51,5 @@ class Refused(Value, frozen=True):
 
 
 Outcome = Untouched | GpusHidden | Rewritten | Refused
+CHANGING: Final = (Rewritten, GpusHidden)
+REQUESTING: Final = (Rewritten, Refused)

@@ -45,7 +45,7 @@ def decide_batch(
             inputs = None if ledger.closed else bind_inputs(bind, context, ledger)
             results.append(no_fit_denial(bind, assigned, ledger, inputs=inputs))
             continue
-        entry = entry_of(bind, assigned, now)
+        entry = entry_of(bind, assigned, now, earlier=ledger.entry(bind.live.uid))
         if (why := _unwritable_denial(ledger, entry)) is not None:
             results.append(why)
             continue

@@ -19,6 +19,7 @@ from allocator.families.registry import family_of
 from allocator.hami.node_lock_client import NodeLockClient
 from allocator.ledger.commit import remove_entries
 from allocator.ledger.ledger import Ledger
+from allocator.ledger.reclaim import MOST_PROMISES
 from allocator.model.request import PodRequest
 from allocator.model.untrusted import quote
 from kube.client import ApiClient
@@ -36,7 +37,6 @@ from webhook.binding.binding_annotations import (
 from webhook.binding.commit_client import PATIENCE, CommitQueues, LateError
 from webhook.binding.decide import (
     CONFLICT,
-    MOST_PROMISES,
     BindRequest,
     Denied,
     NoRequest,
@@ -88,8 +88,8 @@ class BindingHandler:
     records: BindRecords = UNNAMED_RECORDS  # makes them
     # Learns demand: the pod's uid, what it asked for, and whether the node was full.
     learn_arrival: Callable[[str, PodRequest, bool], None] = lambda _uid, _request, _failed: None
-    # Takes a pod's uid and the refusal's text where its node has nothing for it.
-    note_refusal: Callable[[str, str], None] = lambda _uid, _text: None
+    # Takes a pod's uid, and text and code of the refusal where its node has nothing for it.
+    note_refusal: Callable[[str, str, str], None] = lambda _uid, _text, _code: None
     # Counts the decision and the code of its reason.
     count_decision: Callable[[str, str], None] = lambda _decision, _reason: None
     # Takes the seconds that any bind took.
@@ -186,7 +186,8 @@ class BindingHandler:
         if not bound.request.dry_run and (full or isinstance(outcome, Commit)):
             self.learn_arrival(live.uid, judged.wanted.request, full)
         if not bound.request.dry_run and isinstance(outcome, Refusal | Denied):
-            self.note_refusal(live.uid, _refusal(outcome).message)
+            _, code = decision_labels(outcome)
+            self.note_refusal(live.uid, _refusal(outcome).message, code)
         return outcome
 
     async def _read_pod(self, bound: BindingReview) -> LivePod | None:
@@ -224,7 +225,8 @@ class BindingHandler:
         opens = groups.opens_group(bind)
         outcome = await self.commit(bind, context)
         if opens and isinstance(outcome, Commit):
-            return await groups.confirm(bind, earlier=outcome.inputs.earlier) or outcome
+            earlier = outcome.inputs.earlier
+            return await groups.confirm(bind, outcome.entry, earlier=earlier) or outcome
         return outcome
 
     async def _commit_locked(self, bind: BindRequest, context: AdmissionContext) -> Outcome:

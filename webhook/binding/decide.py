@@ -7,7 +7,7 @@ the hook denies these itself, before it commits an entry that nobody would use
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from allocator.catalog.vocabularies import Vocabulary
@@ -16,6 +16,7 @@ from allocator.config.settings import NodeAgent
 from allocator.hami.device_list import wished_gpus
 from allocator.ledger.assign import NoFit, PodClaim
 from allocator.ledger.ledger import Ledger, node_for
+from allocator.ledger.reclaim import MOST_PROMISES
 from allocator.mig.geometry import Geometries
 from allocator.model.allocation import Assignment, Entry
 from allocator.model.decision import Finding, Findings, ModeSource, Reason
@@ -38,7 +39,7 @@ from webhook.review.binding_schema import BindingReview, LivePod, UnreadablePodE
 # DeviceClasses of NVIDIA's and HAMi's drivers stand for nvidia.com/gpu.
 CLAIMED_PREFIX: Final = "nvidia.com/"
 CONFLICT: Final = 409  # HTTP status of a refusal that may pass later or on another node
-MOST_PROMISES: Final = 2  # entries of one pod that is not bound yet
+AHEAD: Final = timedelta(seconds=30)  # of the clock; clocks of replicas differ by some seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,13 +266,24 @@ def no_fit_denial(
     return Denied(refusal, no_fit.finding.reason, inputs)
 
 
-def entry_of(bind: BindRequest, assignment: Assignment, since: datetime) -> Entry:
-    """Return the entry for *assignment*; *since* is an aware time."""
+def entry_of(
+    bind: BindRequest, assignment: Assignment, now: datetime, *, earlier: Entry | None = None
+) -> Entry:
+    """Return the entry for *assignment*; *now* is an aware time.
+
+    It differs from the *earlier* one of the pod on that node at least in ``since``, which has no
+    fractions of seconds. So a review can tell whether another one has renewed its entry, and a
+    patch of the same devices changes the resource version. Many reviews in one second move
+    ``since`` ahead by :data:`AHEAD` at most.
+    """
+    since = now.replace(microsecond=0)
+    if earlier is not None and since <= earlier.since < since + AHEAD:
+        since = earlier.since + timedelta(seconds=1)
     return Entry(
         namespace=bind.bound.namespace,
         pod=bind.bound.pod,
         uid=bind.live.uid,
-        since=since.replace(microsecond=0),
+        since=since,
         containers=assignment.containers,
     )
 

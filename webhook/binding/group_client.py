@@ -18,6 +18,7 @@ from allocator.cluster.objects import decode_gpu_node
 from allocator.groups.members import GroupPod
 from allocator.ledger.commit import remove_entries
 from allocator.ledger.ledger import Ledger
+from allocator.model.allocation import Entry
 from allocator.model.decision import Reason
 from allocator.model.untrusted import quote
 from allocator.scheduling.group_steering import GroupPicture, GroupSteering, LedgerIndex
@@ -83,11 +84,13 @@ class GroupGuard:
             self._pod(bind), bind.live.uid, bind.wanted.request
         )
 
-    async def confirm(self, bind: BindRequest, *, earlier: bool = False) -> Denied | None:
+    async def confirm(
+        self, bind: BindRequest, written: Entry, *, earlier: bool = False
+    ) -> Denied | None:
         """Return why the pod, whose entry opened its group, may not stay, if so.
 
-        Then the entry is removed, unless it has changed meanwhile. An *earlier* one, of another
-        review, stays: that may have let the Binding pass, and only it may take its entry back.
+        Then the entry is removed as it was *written*. One that another review wrote before
+        (*earlier*) or has renewed since stays: that review may have let the Binding pass.
         """
         pod = self._pod(bind)
         for attempt in range(1, ATTEMPTS + 1):
@@ -108,7 +111,7 @@ class GroupGuard:
                 break  # another review of the pod has withdrawn it
             if attempt == ATTEMPTS or not steering.goes_first(pod, bind.wanted.request):
                 if not earlier:
-                    await self._withdraw(bind, index)
+                    await self._withdraw(written, index.ledgers.get(bind.bound.node))
                 break
             await self.clock.sleep(PAUSE)
         text = f"node {quote(bind.bound.node)}: another group takes its room at this moment"
@@ -147,12 +150,13 @@ class GroupGuard:
         ledgers = (decode_gpu_node(bytes(item), self.ledger_of) for item in items)
         return LedgerIndex.of(ledgers)
 
-    async def _withdraw(self, bind: BindRequest, index: LedgerIndex) -> None:
-        ledger = index.ledgers.get(bind.bound.node)
-        if ledger is None or ledger.entry(bind.live.uid) is None:
+    async def _withdraw(self, written: Entry, ledger: Ledger | None) -> None:
+        """Remove the entry from *ledger* as it was read, unless another review has renewed it."""
+        present = None if ledger is None else ledger.entry(written.uid)
+        if ledger is None or present is None or present.since != written.since:
             return
         try:
             path = f"{GPU_NODES}/{ledger.name}"
-            await self.calls.json_patch(path, remove_entries(ledger, bind.live.uid))
+            await self.calls.json_patch(path, remove_entries(ledger, written.uid))
         except (ConflictError, InvalidError, NotFoundError):
             return  # it expires like any entry whose pod is not bound

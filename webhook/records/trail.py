@@ -10,14 +10,14 @@ from allocator.audit.record_writer import (
     DeferRecord,
     RecordSink,
     RecordWriter,
-    RememberJoined,
+    RememberEncodable,
     make_now,
 )
 from allocator.replay.snapshot_records import SnapshotRecords
 from webhook.admission.context import AdmissionContext
-from webhook.admission.replica_records import ReplicaRecords
 from webhook.binding.audit_record import BindRecords
 from webhook.binding.decide import BindInputs
+from webhook.replicas.replica_records import ReplicaRecords
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class AuditTrail:
     source: RecordSource
     writer: RecordWriter
     snapshots: SnapshotRecords
-    replicas: ReplicaRecords | None = None  # where the sink takes a record in two parts
+    replicas: ReplicaRecords | None = None  # where the sink encodes
 
     def fleet_digest(self, context: AdmissionContext) -> str:
         """Return the digest of the kinds of GPU that admission decides on."""
@@ -58,12 +58,12 @@ def audit_trail(  # noqa: PLR0913 -- whose it is, and where it leads
     entropy: int,
     now: Callable[[], datetime],
     defer: DeferRecord = make_now,
-    joined: RememberJoined | None = None,
+    encodable: RememberEncodable | None = None,
 ) -> AuditTrail:
     """Return the trail of *instance*; *entropy* is random, and *now* returns the time in UTC.
 
-    *defer* takes what makes records of reviews, which may be done later; *joined* takes records
-    in two parts, of which replicas share the second.
+    *defer* takes what makes records of reviews, which may be done later; *encodable* takes
+    records that are encoded when they are written.
     """
     source = RecordSource(Component.WEBHOOK, instance=instance, version=version, entropy=entropy)
     writer = RecordWriter(sink=sink, source=source, now=now)
@@ -74,5 +74,5 @@ def audit_trail(  # noqa: PLR0913 -- whose it is, and where it leads
         source=source,
         writer=writer,
         snapshots=snapshots,
-        replicas=None if joined is None else ReplicaRecords(joined, source, defer=defer),
+        replicas=None if encodable is None else ReplicaRecords(encodable, source),
     )

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
@@ -22,12 +22,13 @@ from webhook.admission.audit_record import (
     record,
 )
 from webhook.admission.context import AdmissionContext
-from webhook.admission.decide import confirm, decide
+from webhook.admission.decide import confirm
 from webhook.admission.messages import refusal, warnings, word
-from webhook.admission.outcome import GpusHidden, Outcome, Refused, Rewritten
-from webhook.admission.replica_records import ReplicaDecision, ReplicaRecords
+from webhook.admission.outcome import REQUESTING, Outcome, Refused, Rewritten
 from webhook.binding.binding_server import BindingHandler, LateError
 from webhook.caller.hook_paths import HookPaths
+from webhook.replicas.recent_decisions import DecidedPod, RecentDecisions, patched_pod
+from webhook.replicas.replica_records import ReplicaDecision, ReplicaRecords
 from webhook.review.admission_review import (
     BadObjectError,
     NotAReviewError,
@@ -38,7 +39,6 @@ from webhook.review.admission_review import (
     refuse,
     uid_at_start,
 )
-from webhook.review.json_patch import EncodedPatch, encoded, operations
 from webhook.review.pod_schema import Pod
 from webhook.review.unread_review import INTERNAL, UnreadReview, unread_body, unread_object
 from webhook.serve.http import AtOnce, answer_not_found, reply
@@ -46,12 +46,11 @@ from webhook.serve.metrics import WebhookMetrics
 from webhook.workload.workload_server import WorkloadHandler
 
 Review = Callable[[bytes], bytes]
+Judge = Callable[[Pod, Pod | None, AdmissionContext], DecidedPod]
 Answer = Callable[[bytes], bytes | Awaitable[bytes]]  # only a bind has to ask the API server
 LARGEST_BODY: Final = 7 * 1024 * 1024  # two objects of the API server's 3 MiB, and the envelope
 SLOWEST_BODY: Final = 5.0  # seconds; no hook of ours waits longer
 RETRY_SECONDS: Final = 1
-_CHANGING: Final = (Rewritten, GpusHidden)
-_REQUESTING: Final = (Rewritten, Refused)
 MOST: Final = 512  # reviews at a time
 log = structlog.get_logger()
 
@@ -68,7 +67,7 @@ class _Decided(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A decision about the pod of one review, whose body has *size* bytes."""
 
     request: Request
-    outcome: Outcome
+    judged: DecidedPod
     step: str
     started: float  # of the clock of ticks
     size: int
@@ -90,6 +89,7 @@ class PodHandler:
     snapshot_digest: Callable[[AdmissionContext], str] = lambda _: ""
     # Makes records later, several at a time, which takes half the time of each by itself.
     defer: DeferRecord = make_now
+    recent: RecentDecisions = field(default_factory=RecentDecisions)
     replicas: ReplicaRecords | None = None  # None: each record is made by itself
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     ticks: Callable[[], float] = time.perf_counter
@@ -97,19 +97,21 @@ class PodHandler:
 
     def mutate(self, body: bytes) -> bytes:
         """Answer a CREATE of a pod with the patch that makes it what we intend."""
-        return self._answer(body, "mutate", lambda pod, _, context: decide(pod, context))
+        return self._answer(
+            body, "mutate", lambda pod, _, context: self.recent.decide(pod, context, len(body))
+        )
 
     def validate(self, body: bytes) -> bytes:
         """Answer whether a pod about to be stored is what admission decided."""
-        return self._answer(body, "validate", lambda pod, _, context: confirm(pod, context))
+        return self._answer(
+            body, "validate", lambda pod, _, context: DecidedPod(confirm(pod, context), None)
+        )
 
     def ephemeral(self, body: bytes) -> bytes:
         """Answer an UPDATE of a pod's ephemeral containers."""
-        return self._answer(body, "ephemeral", ephemeral_containers.decide)
+        return self._answer(body, "ephemeral", _decided_ephemeral)
 
-    def _answer(
-        self, body: bytes, step: str, judge: Callable[[Pod, Pod | None, AdmissionContext], Outcome]
-    ) -> bytes:
+    def _answer(self, body: bytes, step: str, judge: Judge) -> bytes:
         started = self.ticks()
         try:
             reviewed = parse(body)
@@ -118,23 +120,20 @@ class PodHandler:
             self.note_unread(unread_object(error, step, len(body)))
             return refuse(error.uid, _unreadable_refusal(error))
         view = self.view(reviewed.request.namespace)
-        outcome = judge(reviewed.pod, reviewed.request.old_object, view.context)
+        judged = judge(reviewed.pod, reviewed.request.old_object, view.context)
         decided = _Decided(
-            request=reviewed.request, outcome=outcome, step=step, started=started, size=len(body)
+            request=reviewed.request, judged=judged, step=step, started=started, size=len(body)
         )
-        return self._finish(reviewed.pod, decided, view)
+        return self._finish(decided, view)
 
-    def _finish(self, pod: Pod, decided: _Decided, view: AdmissionView) -> bytes:
+    def _finish(self, decided: _Decided, view: AdmissionView) -> bytes:
         """Carry a decision out: the answer, the record, the count; dry runs leave no trace."""
-        request, outcome, step = decided.request, decided.outcome, decided.step
-        patch = None
-        if step != "validate" and isinstance(outcome, _CHANGING):
-            ops = operations(pod, outcome.intent)
-            patch = encoded(ops) if ops else None
+        request, step = decided.request, decided.step
+        outcome, patch = decided.judged.outcome, decided.judged.patch
         seconds = self.ticks() - decided.started
         if not request.dry_run:
             if self.journal is not None:
-                self._record(decided, view, patch, seconds=seconds, sink=self.journal)
+                self._record(decided, view, seconds=seconds, sink=self.journal)
             if _is_final(outcome, step):
                 self._count(request, outcome)
         self.metrics.observe_decision(step, seconds)
@@ -151,17 +150,12 @@ class PodHandler:
         )
 
     def _record(
-        self,
-        decided: _Decided,
-        view: AdmissionView,
-        patch: EncodedPatch | None,
-        *,
-        seconds: float,
-        sink: RecordSink,
+        self, decided: _Decided, view: AdmissionView, *, seconds: float, sink: RecordSink
     ) -> None:
         """Let a record be made of a decision; what surrounds it is noted now."""
-        request, outcome, step = decided.request, decided.outcome, decided.step
-        asks = isinstance(outcome, _REQUESTING) and outcome.recorded is not None
+        request, step = decided.request, decided.step
+        outcome, patch = decided.judged.outcome, decided.judged.patch
+        asks = isinstance(outcome, REQUESTING) and outcome.recorded is not None
         snapshot = self.snapshot_digest(view.context) if asks and step == "mutate" else ""
         settings, age, at, caller = view.settings_digest, view.age, self.now(), self.source.caller()
         if self.replicas is not None and patch is not None and isinstance(outcome, Rewritten):
@@ -193,6 +187,10 @@ class PodHandler:
         self.metrics.count_decision(
             word(outcome), reason=reason, mode=mode, namespace=request.namespace
         )
+
+
+def _decided_ephemeral(pod: Pod, before: Pod | None, context: AdmissionContext) -> DecidedPod:
+    return patched_pod(pod, ephemeral_containers.decide(pod, before, context))
 
 
 def _is_final(outcome: Outcome, step: str) -> bool:

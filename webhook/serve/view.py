@@ -18,6 +18,7 @@ def view_of(inventory: Inventory, name: str, *, extender: bool = False) -> Admis
         settings=inventory.settings,
         snapshot=inventory.snapshot(),
         vocabularies=inventory.vocabularies,
+        lost=inventory.lost,
         host_paths=None if namespace is None else namespace.allows_host_paths,
         namespace=namespace_policy(annotations),
         high_priority=annotations.get(HIGH_KEY) == HIGH_ALLOWED,

@@ -115,7 +115,7 @@ async def run(options: WebhookOptions) -> None:
         trail = audit_trail(
             journal,
             defer=journal.defer,
-            joined=journal.remember_joined,
+            encodable=journal.remember_encodable,
             instance=options.identity,
             version=version(),
             entropy=secrets.randbits(ENTROPY_BITS),

@@ -5,14 +5,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
-import orjson
 
-from allocator.audit.record import AdmissionRecord, AdmissionVerdict, ChangePart, WorkloadRecord
+from allocator.audit.record import AdmissionRecord, AdmissionVerdict, WorkloadRecord
 from allocator.report.terminal_lines import Tone
 from console.explain import why_text
 from console.explain.fit import Fit
 from console.explain.why import PodWhy
 from console.get.listing import API_VERSION
+from console.languages.messages import joined_text, message
+from console.pages.audit.changes import changes_table
 from console.pages.audit.decisions import shown_digest
 from console.pages.fleet.fit import answer_lines
 from console.pages.parts.blocks import (
@@ -38,22 +39,22 @@ from console.pages.parts.words import (
     reason_cell,
     state_cell,
     verdict_cell,
+    verdict_heading,
 )
 from console.records.rows import DecisionRow, StoredRecord
 
 _SOURCES: Final = {
-    "named": "the pod named this mode",
-    "only": "no other mode could serve it",
-    "best": "the best of those that can serve it",
+    "named": message("the pod named this mode"),
+    "only": message("no other mode could serve it"),
+    "best": message("the best of those that can serve it"),
 }
 _HOW: Final = {
-    "direct": "created the pod",
-    "workload": "created or changed the workload",
+    "direct": message("created the pod"),
+    "workload": message("created or changed the workload"),
 }
 TODAY: Final = "today"  # value of an address that asks for it
-_UNRECORDED: Final = "no record says so"
+_UNRECORDED: Final = message("no record says so")
 MOST_LIFE: Final = 500  # records that a store returns of one pod
-_LONGEST_VALUE: Final = 2000  # characters of a value in the table of changes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +81,14 @@ class DecisionFacts:
 def decision_page(question: PageQuestion, facts: DecisionFacts) -> PageView:
     """Return the page of a decision."""
     row = facts.row
-    name = f"{row.namespace}/{row.pod}"
+    name, verdict = f"{row.namespace}/{row.pod}", verdict_cell(row.verdict)
+    digest = shown_digest(row.digest)
     return PageView(
-        title=f"{row.verdict} {name}",
-        heading=f"Decision {shown_digest(row.digest) or 'without a digest'}",
-        word=replace(verdict_cell(row.verdict), text=row.verdict.upper()),
+        title=joined_text(" ", (verdict.text, name)),
+        heading=message("Decision {digest}", digest=digest)
+        if digest
+        else message("Decision without a digest"),
+        word=replace(verdict, text=verdict_heading(row.verdict)),
         blocks=tuple(_blocks(question, facts)),
         document=decision_document(question, facts),
         as_of=question.now,
@@ -127,7 +131,7 @@ def _blocks(question: PageQuestion, facts: DecisionFacts) -> Iterator[PageBlock]
         yield _refusals(decided)
     yield from _why(decided)
     if decided is not None and decided.changes:
-        yield _changes(decided)
+        yield changes_table(decided.changes)
     yield from _what_it_takes(question, facts)
     yield life_line(facts.life, question.now, people=question.viewer.scope.people, most=MOST_LIFE)
     if facts.replay is not None:
@@ -145,31 +149,34 @@ def admission_of(life: Sequence[StoredRecord]) -> AdmissionRecord | None:
 
 def _who(question: PageQuestion, facts: DecisionFacts) -> FactList:
     row, people = facts.row, question.viewer.scope.people
-    owner = unknown("the pod has no owner, or no record names it")
+    owner = unknown(message("the pod has no owner, or no record names it"))
     if row.owner is not None:
         owner = plain(f"{row.owner.kind} {row.owner.name}")
     why_hidden = "" if people else PEOPLE_HIDDEN
-    node = unknown("it is bound to no node, or no record says so")
+    node = unknown(message("it is bound to no node, or no record says so"))
     if row.node:
         node = code(row.node, href="" if facts.limited else node_address(row.node))
     return FactList(
-        title="Who and when",
+        title=message("Who and when"),
         rows=(
             (
-                "Pod",
+                message("Pod"),
                 (
                     code(
                         f"{row.namespace}/{row.pod}",
-                        note=f"uid {row.pod_uid}" if row.pod_uid else "",
+                        note=message("uid {pod_uid}", pod_uid=row.pod_uid) if row.pod_uid else "",
                     ),
                 ),
             ),
-            ("Owner", (owner,)),
-            ("Requested by", (_requester(facts, people=people),)),
-            ("Submitted by", (plain(row.user if people else "", why=why_hidden or NOBODY_KNOWN),)),
+            (message("Owner"), (owner,)),
+            (message("Requested by"), (_requester(facts, people=people),)),
+            (
+                message("Submitted by"),
+                (plain(row.user if people else "", why=why_hidden or NOBODY_KNOWN),),
+            ),
             *_times(question, row),
-            ("Node", (node,)),
-            ("Became", (state_cell(row),)),
+            (message("Node"), (node,)),
+            (message("Became"), (state_cell(row),)),
         ),
     )
 
@@ -180,9 +187,12 @@ def _times(
     """Return when it was decided, and how often where that is more than once."""
     first = at(row.first, question.now)
     if row.times <= 1:
-        return (("Decided", (first,)),)
+        return ((message("Decided"), (first,)),)
     last = at(row.last, question.now)
-    return ("First decided", (first,)), (f"Last of {row.times:,}", (last,))
+    return (message("First decided"), (first,)), (
+        message("Last of {times:,}", times=row.times),
+        (last,),
+    )
 
 
 def _requester(facts: DecisionFacts, *, people: bool) -> TableCell:
@@ -193,8 +203,12 @@ def _requester(facts: DecisionFacts, *, people: bool) -> TableCell:
     workloads = [s.record for s in facts.life if isinstance(s.record, WorkloadRecord)]
     if row.requester_source == "workload" and workloads:
         last = workloads[-1]
-        verb = "created" if last.operation == "CREATE" else "changed"
-        how = f"{verb} {last.object.kind} {last.object.name} at {last.at}"
+        name = f"{last.object.kind} {last.object.name}"
+        how = (
+            message("created {object} at {at}", object=name, at=last.at)
+            if last.operation == "CREATE"
+            else message("changed {object} at {at}", object=name, at=last.at)
+        )
     else:
         how = _HOW.get(row.requester_source, "")
     return plain(row.requester, note=how if row.requester else "", why=NOBODY_KNOWN)
@@ -205,37 +219,40 @@ def _asked_given(
 ) -> FactList:
     asked = [
         plain(
-            f"{part.name}: {asked_text((part,))}",
+            joined_text(": ", (part.name, asked_text((part,)))),
             note="" if part.stage in ("main", "app") else part.stage,
         )
         for part in row.asked
-    ] or [unknown("it asks for no GPU, or in a way that could not be read")]
+    ] or [unknown(message("it asks for no GPU, or in a way that could not be read"))]
     given = [
         TableCell(
-            text=f"{part.name}: {device_text(device)}", note=f"on {device.instance or device.gpu}"
+            text=joined_text(": ", (part.name, device_text(device))),
+            note=message("on {device}", device=device.instance or device.gpu),
         )
         for part in row.given
         for device in part.devices
-    ] or [unknown("nothing was given, or no record says so")]
+    ] or [unknown(message("nothing was given, or no record says so"))]
     wishes = () if decided is None else tuple(filter(None, decided.constraints))
     mode = code(
         row.mode,
         note=_SOURCES.get(row.mode_source, row.mode_source) if row.mode else "",
-        why="no mode was chosen",
+        why=message("no mode was chosen"),
     )
     rows = [
-        ("Asked", tuple(asked)),
-        ("Vocabulary", (code(row.vocabulary, why=_UNRECORDED),)),
-        ("Given", tuple(given)),
-        ("Mode", (mode,)),
+        (message("Asked"), tuple(asked)),
+        (message("Vocabulary"), (code(row.vocabulary, why=_UNRECORDED),)),
+        (message("Given"), tuple(given)),
+        (message("Mode"), (mode,)),
     ]
     if wishes:
-        rows.insert(1, ("Only on", tuple(code(wish) for wish in wishes)))
+        rows.insert(1, (message("Only on"), tuple(code(wish) for wish in wishes)))
     if difference := _difference(row):
-        rows.append(("Difference", (plain(difference),)))
+        rows.append((message("Difference"), (plain(difference),)))
     if started := started_after(row.first, row.started_at):
-        rows.append(("Started", (plain(started, note=at(row.started_at, question.now).text),)))
-    return FactList(title="Asked and given", rows=tuple(rows))
+        rows.append(
+            (message("Started"), (plain(started, note=at(row.started_at, question.now).text),))
+        )
+    return FactList(title=message("Asked and given"), rows=tuple(rows))
 
 
 def _difference(row: DecisionRow) -> str:
@@ -244,19 +261,21 @@ def _difference(row: DecisionRow) -> str:
     if asked is None or given is None:
         return ""
     if given == asked:
-        return "as much memory as asked"
-    return f"{abs(given - asked):,} MiB {'more' if given > asked else 'less'} than asked"
+        return message("as much memory as asked")
+    if given > asked:
+        return message("{mib:,} MiB more than asked", mib=given - asked)
+    return message("{mib:,} MiB less than asked", mib=asked - given)
 
 
 def _refusals(decided: AdmissionRecord) -> PageTable:
     return PageTable(
         name="refusals",
-        caption="Why it was refused, and what it would take",
+        caption=message("Why it was refused, and what it would take"),
         columns=(
-            TableColumn(key="reason", title="Reason"),
-            TableColumn(key="text", title="What is wrong", wide=True),
-            TableColumn(key="remedy", title="What it would take", wide=True),
-            TableColumn(key="field", title="Field", wide=True),
+            TableColumn(key="reason", title=message("Reason")),
+            TableColumn(key="text", title=message("What is wrong"), wide=True),
+            TableColumn(key="remedy", title=message("What it would take"), wide=True),
+            TableColumn(key="field", title=message("Field"), wide=True),
         ),
         rows=tuple(
             (
@@ -272,70 +291,44 @@ def _refusals(decided: AdmissionRecord) -> PageTable:
 
 def _why(decided: AdmissionRecord | None) -> Iterator[PageBlock]:
     if decided is None:
-        yield PageNote(title="Why", text="The record of the decision is not stored any more.")
+        yield PageNote(
+            title=message("Why"), text=message("The record of the decision is not stored any more.")
+        )
         return
     rows: list[tuple[str, tuple[TableCell, ...]]] = []
     if decided.mode:
-        rows.append(("Rule", (plain(_rule(decided)),)))
+        rows.append((message("Rule"), (plain(_rule(decided)),)))
     rows += [(mode, (_cost(decided, mode),)) for mode in decided.costs_per_mille]
-    rows += [("Warned", (word(warning, Tone.WARN),)) for warning in decided.warnings]
+    rows += [(message("Warned"), (word(warning, Tone.WARN),)) for warning in decided.warnings]
     settings = f"/settings#{decided.settings}" if decided.settings else ""
     rows += [
-        ("Settings", (code(decided.settings, href=settings, why=_UNRECORDED),)),
-        ("Snapshot", (code(decided.snapshot, why=_UNRECORDED),)),
-        ("Version", (code(decided.version, why=_UNRECORDED),)),
+        (message("Settings"), (code(decided.settings, href=settings, why=_UNRECORDED),)),
+        (message("Snapshot"), (code(decided.snapshot, why=_UNRECORDED),)),
+        (message("Version"), (code(decided.version, why=_UNRECORDED),)),
     ]
-    title = "Why" if decided.mode else "What it was decided with"
+    title = message("Why") if decided.mode else message("What it was decided with")
     yield FactList(title=title, name="why", rows=tuple(rows))
     if decided.mode_source == "best":
         yield PageNote(
-            text="No mode was named, so both were compared. The setting prefer, of the cluster or"
-            " of a namespace, would decide otherwise."
+            text=message(
+                "No mode was named, so both were compared. The setting prefer, of the cluster "
+                "or of a namespace, would decide otherwise."
+            )
         )
 
 
 def _cost(decided: AdmissionRecord, mode: str) -> TableCell:
     """Return what a mode would withhold, in words."""
     share = decided.costs_per_mille[mode] / 10
-    text = f"would withhold {share:,.1f} % of a GPU from others"
+    text = message("would withhold {share:,.1f} % of a GPU from others", share=share)
     if mode == decided.mode:
-        return word(text, Tone.GOOD, note="chosen")
+        return word(text, Tone.GOOD, note=message("chosen"))
     return plain(text)
 
 
 def _rule(decided: AdmissionRecord) -> str:
     source = _SOURCES.get(decided.mode_source, decided.mode_source)
-    return f"{source}: {decided.rule}" if decided.rule else source
-
-
-def _changes(decided: AdmissionRecord) -> PageTable:
-    return PageTable(
-        name="changes",
-        caption="What was changed in the pod",
-        columns=(
-            TableColumn(key="path", title="Field"),
-            TableColumn(key="was", title="Was"),
-            TableColumn(key="now", title="Is now"),
-        ),
-        rows=tuple(map(_change, decided.changes)),
-        note="What a tenant wrote is not part of a record: what was there before is shown as"
-        " present or absent.",
-    )
-
-
-def _change(change: ChangePart) -> tuple[TableCell, ...]:
-    absent, hidden = unknown("absent"), TableCell(text="(as the pod had it)")
-    before = absent if change.op == "add" else hidden
-    if change.op == "remove":
-        after = unknown("removed")
-    elif change.value is msgspec.UNSET:
-        after = TableCell(text="(not only ours, so not recorded)")
-    else:
-        text = (
-            change.value if isinstance(change.value, str) else orjson.dumps(change.value).decode()
-        )
-        after = replace(code(text[:_LONGEST_VALUE] or '""'), value=change.value)
-    return code(change.path), before, after
+    return joined_text(": ", filter(None, (source, decided.rule)))
 
 
 def _what_it_takes(question: PageQuestion, facts: DecisionFacts) -> Iterator[PageBlock]:
@@ -343,29 +336,34 @@ def _what_it_takes(question: PageQuestion, facts: DecisionFacts) -> Iterator[Pag
     row = facts.row
     if facts.postponed:
         yield PageNote(
-            text=f"What the {facts.postponed:,} nodes of today would say takes some seconds.",
-            links=(("Decide on the nodes of today", question.with_values(**{TODAY: "yes"})),),
+            text=message(
+                "What the {postponed:,} nodes of today would say takes some seconds.",
+                postponed=facts.postponed,
+            ),
+            links=(
+                (message("Decide on the nodes of today"), question.with_values(**{TODAY: "yes"})),
+            ),
         )
     if facts.why is not None:
-        yield facts_of("The pod now", why_text.lines(facts.why), name="now")
+        yield facts_of(message("The pod now"), why_text.lines(facts.why), name="now")
     link = fit_address(row)
     if row.verdict == AdmissionVerdict.UNTOUCHED and not row.asked:
         return
-    links = (("Fit with these values", link),) if link else ()
+    links = ((message("Fit with these values"), link),) if link else ()
     replayed = () if facts.replay is None else facts.replay.blocks
     if any(isinstance(block, FactList) and block.name == "today" for block in replayed):
         return  # the replay says it, with all filters
     if facts.today is not None:
         lines = answer_lines(facts.today, limited=facts.limited)
-        yield facts_of("The same request on the GPUs of today", lines, name="fit")
+        yield facts_of(message("The same request on the GPUs of today"), lines, name="fit")
         yield PageNote(
-            text="Nothing is reserved. Filters for models and GPUs are left out here."
+            text=message("Nothing is reserved. Filters for models and GPUs are left out here.")
             if _has_filters(facts)
-            else "Nothing is reserved.",
+            else message("Nothing is reserved."),
             links=links,
         )
     elif links:
-        yield PageNote(text="Whether such a pod would fit now:", links=links)
+        yield PageNote(text=message("Whether such a pod would fit now:"), links=links)
 
 
 def _has_filters(facts: DecisionFacts) -> bool:

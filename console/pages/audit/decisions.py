@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from console.languages.messages import PageMessage, message
 from console.pages.audit.search import FIELDS, PERIODS, DecisionSearch
 from console.pages.parts.blocks import (
     FacetList,
@@ -20,6 +21,7 @@ from console.pages.parts.cell import TableCell, ago, code, number, plain
 from console.pages.parts.links import address, decision_address
 from console.pages.parts.words import (
     asked_text,
+    facet_text,
     given_text,
     reason_cell,
     requester_cell,
@@ -29,30 +31,31 @@ from console.pages.parts.words import (
 from console.records.rows import DecisionRow, RowPage
 
 COLUMNS: Final = (
-    TableColumn(key="pod", title="Pod"),
-    TableColumn(key="decided", title="Decided"),
-    TableColumn(key="times", title="Times", numeric=True),
-    TableColumn(key="verdict", title="Verdict"),
-    TableColumn(key="requester", title="Requested by"),
-    TableColumn(key="asked", title="Asked", wide=True),
-    TableColumn(key="given", title="Given", wide=True),
-    TableColumn(key="mode", title="Mode"),
-    TableColumn(key="reason", title="Reason"),
-    TableColumn(key="outcome", title="Became"),
-    TableColumn(key="node", title="Node"),
-    TableColumn(key="digest", title="Decision"),
+    TableColumn(key="pod", title=message("Pod")),
+    TableColumn(key="decided", title=message("Decided")),
+    TableColumn(key="times", title=message("Times"), numeric=True),
+    TableColumn(key="verdict", title=message("Verdict")),
+    TableColumn(key="requester", title=message("Requested by")),
+    TableColumn(key="asked", title=message("Asked"), wide=True),
+    TableColumn(key="given", title=message("Given"), wide=True),
+    TableColumn(key="mode", title=message("Mode")),
+    TableColumn(key="reason", title=message("Reason")),
+    TableColumn(key="outcome", title=message("Became")),
+    TableColumn(key="node", title=message("Node")),
+    TableColumn(key="digest", title=message("Decision")),
 )
-_FACETS: Final[Mapping[str, tuple[str, str]]] = {
-    "verdict": ("verdict", "Verdict"),
-    "reason": ("reason", "Reason"),
-    "mode": ("mode", "Mode"),
-    "namespace": ("ns", "Namespace"),
-    "requester": ("by", "Requested by"),
+_FACETS: Final[Mapping[str, tuple[str, PageMessage]]] = {
+    "verdict": ("verdict", message("Verdict")),
+    "reason": ("reason", message("Reason")),
+    "mode": ("mode", message("Mode")),
+    "namespace": ("ns", message("Namespace")),
+    "requester": ("by", message("Requested by")),
 }
 _KEY: Final = "~"  # begins what a store uses where a request has no digest
-_EMPTY: Final = (
-    "No decision matches. A decision is made when a pod is created in a namespace that the webhook"
-    " serves; label one, and create a pod that asks for a GPU."
+CAPTION: Final = message("Decisions, the latest first")
+_EMPTY: Final = message(
+    "No decision matches. A decision is made when a pod is created in a namespace "
+    "that the webhook serves; label one, and create a pod that asks for a GPU."
 )
 _COMMAND: Final = "kubectl label namespace team-a vgpu-admission.io/inject=enabled"
 
@@ -66,8 +69,8 @@ def decisions_page(
 ) -> PageView:
     """Return the page of decisions."""
     return PageView(
-        title="Decisions",
-        heading="Decisions",
+        title=message("Decisions"),
+        heading=message("Decisions"),
         blocks=tuple(_blocks(question, search, page, facets=facets)),
         as_of=question.now,
     )
@@ -82,7 +85,7 @@ def _blocks(
 ) -> Iterator[PageBlock]:
     yield _form(search)
     for problem in search.problems:
-        yield PageNote(text=problem, title="Not understood")
+        yield PageNote(text=problem, title=message("Not understood"))
     yield _facets(search, facets, people=question.viewer.scope.people)
     yield decision_table(question, page, more=_address(search, after=page.after))
 
@@ -92,7 +95,7 @@ def decision_table(
     page: RowPage[DecisionRow],
     *,
     more: str = "",
-    caption: str = "Decisions, the latest first",
+    caption: PageMessage = CAPTION,
 ) -> PageTable:
     """Return decisions as a table; *more* is the address of the next page, if there is one."""
     return PageTable(
@@ -119,13 +122,13 @@ def decision_cells(question: PageQuestion, row: DecisionRow) -> tuple[TableCell,
         number(row.times),
         verdict_cell(row.verdict),
         requester_cell(row, people=question.viewer.scope.people),
-        plain(asked_text(row.asked), why="it asks for no GPU"),
-        plain(given_text(row.given), why="nothing was given, or no record says so"),
-        code(row.mode, why="no mode was chosen"),
-        reason_cell(row.reason, why="it was not refused"),
+        plain(asked_text(row.asked), why=message("it asks for no GPU")),
+        plain(given_text(row.given), why=message("nothing was given, or no record says so")),
+        code(row.mode, why=message("no mode was chosen")),
+        reason_cell(row.reason, why=message("it was not refused")),
         state_cell(row),
-        code(row.node, why="it is bound to no node"),
-        code(shown_digest(row.digest), why="the request has no digest"),
+        code(row.node, why=message("it is bound to no node")),
+        code(shown_digest(row.digest), why=message("the request has no digest")),
     )
 
 
@@ -136,20 +139,26 @@ def shown_digest(digest: str) -> str:
 
 def _form(search: DecisionSearch) -> PageForm:
     known = search.period in PERIODS
-    periods = [(name, text) for name, (text, _) in PERIODS.items()]
+    periods: list[tuple[str, str]] = [(name, text) for name, (text, _) in PERIODS.items()]
     if not known:
-        periods.append((search.period, f"since {search.period}"))
+        periods.append((search.period, message("since {time}", time=search.period)))
     names = " ".join(f"{name}:" for name in FIELDS)
     return PageForm(
         name="search",
-        title="Search",
+        title=message("Search"),
         action="/decisions",
-        submit="Search",
+        submit=message("Search"),
         fields=(
             FormField(
-                name="q", label="Find", value=search.text, hint=f"{names} or a name", wide=True
+                name="q",
+                label=message("Find"),
+                value=search.text,
+                hint=message("{names} or a name", names=names),
+                wide=True,
             ),
-            FormField(name="since", label="Period", value=search.period, choices=tuple(periods)),
+            FormField(
+                name="since", label=message("Period"), value=search.period, choices=tuple(periods)
+            ),
         ),
     )
 
@@ -173,7 +182,12 @@ def _facet(search: DecisionSearch, field: str, counts: Mapping[str, int]) -> Pag
     return PageFacet(
         title=title,
         choices=tuple(
-            (value, count, _address(search, **{key: value}), search.values.get(key) == value)
+            (
+                facet_text(field, value),
+                count,
+                _address(search, **{key: value}),
+                search.values.get(key) == value,
+            )
             for value, count in counts.items()
             if value
         ),

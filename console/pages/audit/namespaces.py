@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from console.get.table import span
+from console.languages.messages import message
 from console.pages.audit.search import PERIODS
 from console.pages.fleet.usage import IDLE_HOURS, IdleSlice
 from console.pages.parts.blocks import (
@@ -19,40 +19,41 @@ from console.pages.parts.blocks import (
     TableColumn,
 )
 from console.pages.parts.cell import TableCell, code, hours, mib, number, percent, plain
+from console.pages.parts.durations import duration
 from console.pages.parts.links import address, decision_address
 from console.pages.parts.words import NOBODY_KNOWN, PEOPLE_HIDDEN
 from console.records.query import PAGE, BadCursorError
 from console.records.rows import DecisionRow, UsageRow
 
 COLUMNS: Final = (
-    TableColumn(key="namespace", title="Namespace"),
-    TableColumn(key="requester", title="Requested by"),
-    TableColumn(key="admitted", title="Admitted", numeric=True),
-    TableColumn(key="refused", title="Refused", numeric=True),
-    TableColumn(key="running", title="Running now", numeric=True),
-    TableColumn(key="promised_mib", title="Promised now", numeric=True),
-    TableColumn(key="promised_cores_percent", title="Compute now", numeric=True),
-    TableColumn(key="gib_hours", title="GiB hours", numeric=True),
-    TableColumn(key="core_hours", title="Compute hours", numeric=True),
+    TableColumn(key="namespace", title=message("Namespace")),
+    TableColumn(key="requester", title=message("Requested by")),
+    TableColumn(key="admitted", title=message("Admitted"), numeric=True),
+    TableColumn(key="refused", title=message("Refused"), numeric=True),
+    TableColumn(key="running", title=message("Running now"), numeric=True),
+    TableColumn(key="promised_mib", title=message("Promised now"), numeric=True),
+    TableColumn(key="promised_cores_percent", title=message("Compute now"), numeric=True),
+    TableColumn(key="gib_hours", title=message("GiB hours"), numeric=True),
+    TableColumn(key="core_hours", title=message("Compute hours"), numeric=True),
 )
 TOTALS: Final = (
-    TableColumn(key="namespace", title="Namespace"),
-    TableColumn(key="admitted", title="Admitted", numeric=True),
-    TableColumn(key="refused", title="Refused", numeric=True),
-    TableColumn(key="promised_mib", title="Promised now", numeric=True),
-    TableColumn(key="used_mib", title="Used now", numeric=True),
-    TableColumn(key="used_percent", title="Used of promised", numeric=True),
-    TableColumn(key="idle", title="Idle containers", numeric=True),
-    TableColumn(key="gib_hours", title="GiB hours", numeric=True),
+    TableColumn(key="namespace", title=message("Namespace")),
+    TableColumn(key="admitted", title=message("Admitted"), numeric=True),
+    TableColumn(key="refused", title=message("Refused"), numeric=True),
+    TableColumn(key="promised_mib", title=message("Promised now"), numeric=True),
+    TableColumn(key="used_mib", title=message("Used now"), numeric=True),
+    TableColumn(key="used_percent", title=message("Used of promised"), numeric=True),
+    TableColumn(key="idle", title=message("Idle containers"), numeric=True),
+    TableColumn(key="gib_hours", title=message("GiB hours"), numeric=True),
 )
 IDLE: Final = (
-    TableColumn(key="pod", title="Pod"),
-    TableColumn(key="container", title="Container"),
-    TableColumn(key="idle", title="Without a kernel for"),
-    TableColumn(key="owner", title="Owner"),
-    TableColumn(key="requester", title="Requested by"),
+    TableColumn(key="pod", title=message("Pod")),
+    TableColumn(key="container", title=message("Container")),
+    TableColumn(key="idle", title=message("Without a kernel for")),
+    TableColumn(key="owner", title=message("Owner")),
+    TableColumn(key="requester", title=message("Requested by")),
 )
-_EMPTY: Final = (
+_EMPTY: Final = message(
     "Nobody asked for a GPU in this period. Pods are counted once their namespace is labelled:"
 )
 _COMMAND: Final = "kubectl label namespace team-a vgpu-admission.io/inject=enabled"
@@ -76,8 +77,8 @@ def namespaces_page(
 ) -> PageView:
     """Return the page; *missing* says why there is no *usage*."""
     return PageView(
-        title="Namespaces",
-        heading="Namespaces",
+        title=message("Namespaces"),
+        heading=message("Namespaces"),
         blocks=tuple(_blocks(question, period, rows, usage=usage, missing=missing)),
         as_of=question.now,
     )
@@ -110,7 +111,7 @@ def _people(question: PageQuestion, rows: Sequence[UsageRow]) -> PageTable:
         more = question.with_values(after=f"{shown[-1].namespace}/{shown[-1].requester}")
     return PageTable(
         name="people",
-        caption="By namespace and person",
+        caption=message("By namespace and person"),
         columns=COLUMNS,
         rows=tuple(_cells(question, row) for row in shown),
         empty=_EMPTY,
@@ -134,10 +135,10 @@ def _form(period: str) -> PageForm:
     choices = tuple((name, text) for name, (text, _) in PERIODS.items() if name != "all")
     return PageForm(
         name="search",
-        title="Which period",
+        title=message("Which period"),
         action="/namespaces",
-        fields=(FormField(name="since", label="Period", value=period, choices=choices),),
-        submit="Show",
+        fields=(FormField(name="since", label=message("Period"), value=period, choices=choices),),
+        submit=message("Show"),
     )
 
 
@@ -145,7 +146,7 @@ def _totals(rows: Sequence[UsageRow], usage: NamespaceUsage | None) -> PageTable
     names = sorted({row.namespace for row in rows})
     return PageTable(
         name="namespaces",
-        caption="By namespace",
+        caption=message("By namespace"),
         columns=TOTALS,
         rows=tuple(_total([row for row in rows if row.namespace == name], usage) for name in names),
         empty=_EMPTY,
@@ -160,7 +161,7 @@ def _total(rows: Sequence[UsageRow], usage: NamespaceUsage | None) -> tuple[Tabl
     idle = None
     if usage is not None:
         idle = sum(one.namespace == name for one, _ in usage.idle)
-    unmeasured = "not measured"
+    unmeasured = message("not measured")
     return (
         code(name, href=address("/decisions", {"ns": name, "since": "7d"})),
         number(sum(row.admitted for row in rows)),
@@ -196,10 +197,13 @@ def _cells(question: PageQuestion, row: UsageRow) -> tuple[TableCell, ...]:
 def _idle(question: PageQuestion, usage: NamespaceUsage) -> PageTable:
     return PageTable(
         name="idle",
-        caption=f"Slices without a kernel for {IDLE_HOURS} hours",
+        caption=message("Slices without a kernel for {idle_hours} hours", idle_hours=IDLE_HOURS),
         columns=IDLE,
         rows=tuple(_idle_cells(question, idle, row) for idle, row in usage.idle),
-        empty=f"Every slice that is measured was used in the last {IDLE_HOURS} hours.",
+        empty=message(
+            "Every slice that is measured was used in the last {idle_hours} hours.",
+            idle_hours=IDLE_HOURS,
+        ),
     )
 
 
@@ -210,11 +214,11 @@ def _idle_cells(
     owner = "" if row is None or row.owner is None else f"{row.owner.kind} {row.owner.name}"
     requester = row.requester if row is not None and people else ""
     href = "" if row is None else decision_address(row.digest, row.pod_uid)
-    length = span(timedelta(seconds=min(max(0.0, idle.idle_seconds), 1e9)))
+    length = duration(timedelta(seconds=min(max(0.0, idle.idle_seconds), 1e9)))
     return (
         code(f"{idle.namespace}/{idle.pod}", href=href),
         code(idle.container),
         TableCell(text=length, value=int(idle.idle_seconds)),
-        plain(owner, why="no record names one"),
+        plain(owner, why=message("no record names one")),
         plain(requester, why=NOBODY_KNOWN if people else PEOPLE_HIDDEN),
     )

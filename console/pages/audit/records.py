@@ -8,6 +8,7 @@ from typing import Final, get_args
 from allocator.audit.record import AnyRecord
 from allocator.model.untrusted import quote
 from console.get.listing import API_VERSION
+from console.languages.messages import PageMessage, message
 from console.pages.audit.decision import public_record
 from console.pages.parts.blocks import (
     FormField,
@@ -28,19 +29,19 @@ KINDS: Final = tuple(
     str(kind.__struct_config__.tag) for kind in get_args(AnyRecord)
 )  # in the order of their definition
 COLUMNS: Final = (
-    TableColumn(key="pod", title="Pod"),
-    TableColumn(key="at", title="When"),
-    TableColumn(key="kind", title="Kind"),
-    TableColumn(key="what", title="What"),
-    TableColumn(key="text", title="In words", wide=True),
-    TableColumn(key="node", title="Node"),
-    TableColumn(key="component", title="Written by"),
-    TableColumn(key="sender", title="Sender", wide=True),
-    TableColumn(key="id", title="Record"),
+    TableColumn(key="pod", title=message("Pod")),
+    TableColumn(key="at", title=message("When")),
+    TableColumn(key="kind", title=message("Kind")),
+    TableColumn(key="what", title=message("What")),
+    TableColumn(key="text", title=message("In words"), wide=True),
+    TableColumn(key="node", title=message("Node")),
+    TableColumn(key="component", title=message("Written by")),
+    TableColumn(key="sender", title=message("Sender"), wide=True),
+    TableColumn(key="id", title=message("Record")),
 )
-_EMPTY: Final = (
-    "No record matches. Webhooks and agents send a record of each admission, bind and start; this"
-    " creates the first:"
+_EMPTY: Final = message(
+    "No record matches. Webhooks and agents send a record of each admission, bind "
+    "and start; this creates the first:"
 )
 
 
@@ -62,13 +63,26 @@ def record_search(values: Mapping[str, str]) -> RecordSearch:
         times[key] = "" if moment is None else stamp(moment)
         if wanted.get(key) and moment is None:
             text = quote(wanted[key])
-            problems.append(f"{key}: {text} is no time; accepted: such as 2026-11-21T12:00:00Z")
+            problems.append(
+                message(
+                    "{key}: {value} is no time; accepted: such as {example}",
+                    key=key,
+                    value=text,
+                    example="2026-11-21T12:00:00Z",
+                )
+            )
     kind = wanted.get("kind", "")
     if kind and kind not in KINDS:
-        problems.append(f"kind: {quote(kind)} is not known; accepted: {', '.join(KINDS)}")
+        problems.append(
+            message(
+                "kind: {value} is not known; accepted: {kinds}",
+                value=quote(kind),
+                kinds=", ".join(KINDS),
+            )
+        )
     return RecordSearch(
         filter=RecordFilter(
-            kinds=frozenset([kind] if kind else []),
+            kinds=frozenset([kind] if kind in KINDS else []),
             namespace=wanted.get("ns", ""),
             pod=wanted.get("pod", ""),
             pod_uid=wanted.get("uid", ""),
@@ -88,17 +102,17 @@ def records_page(
     people = question.viewer.scope.people
     table = PageTable(
         name="records",
-        caption="Records, the latest first",
+        caption=message("Records, the latest first"),
         columns=COLUMNS,
         rows=tuple(_cells(question, stored) for stored in page.rows),
         empty=_EMPTY,
         command="kubectl apply -f manifests/example/pod.yaml",
         more=question.with_values(after=page.after) if page.after else "",
     )
-    notes = tuple(PageNote(title="Not understood", text=text) for text in search.problems)
+    notes = tuple(PageNote(title=message("Not understood"), text=text) for text in search.problems)
     return PageView(
-        title="Records",
-        heading="Records",
+        title=message("Records"),
+        heading=message("Records"),
         blocks=(_form(question), *notes, table),
         document={
             "apiVersion": API_VERSION,
@@ -111,25 +125,27 @@ def records_page(
 
 
 def _form(question: PageQuestion) -> PageForm:
-    def field(name: str, label: str, hint: str = "") -> FormField:
+    def field(name: str, label: PageMessage, hint: str = "") -> FormField:
         return FormField(name=name, label=label, value=question.value(name), hint=hint)
 
-    kinds = (("", "any"), *((kind, kind) for kind in KINDS))
+    kinds = (("", message("any")), *((kind, kind) for kind in KINDS))
     return PageForm(
         name="search",
-        title="Search",
+        title=message("Search"),
         action="/records",
         fields=(
-            FormField(name="kind", label="Kind", value=question.value("kind"), choices=kinds),
-            field("ns", "Namespace"),
-            field("pod", "Pod"),
-            field("uid", "Uid of the pod"),
-            field("node", "Node"),
-            field("digest", "Decision"),
-            field("since", "Since", "2026-11-21T12:00:00Z"),
-            field("until", "Before", "2026-11-22T12:00:00Z"),
+            FormField(
+                name="kind", label=message("Kind"), value=question.value("kind"), choices=kinds
+            ),
+            field("ns", message("Namespace")),
+            field("pod", message("Pod")),
+            field("uid", message("Uid of the pod")),
+            field("node", message("Node")),
+            field("digest", message("Decision")),
+            field("since", message("Since"), "2026-11-21T12:00:00Z"),
+            field("until", message("Before"), "2026-11-22T12:00:00Z"),
         ),
-        submit="Search",
+        submit=message("Search"),
     )
 
 
@@ -138,14 +154,18 @@ def _cells(question: PageQuestion, stored: StoredRecord) -> tuple[TableCell, ...
     what, text, tone = saying(record, people=people)
     pod = f"{record.namespace}/{record.pod}" if record.pod else record.namespace
     return (
-        code(pod, href=decision_address(record.digest, record.pod_uid), why="it is about no pod"),
+        code(
+            pod,
+            href=decision_address(record.digest, record.pod_uid),
+            why=message("it is about no pod"),
+        ),
         ago(record.at, question.now),
         code(_kind(record)),
         TableCell(text=what, tone=tone, mark=MARKS.get(tone, "")),
-        plain(text, why="there is nothing to add"),
-        code(record.node, why="it is about no node"),
+        plain(text, why=message("there is nothing to add")),
+        code(record.node, why=message("it is about no node")),
         plain(record.component, note=record.instance),
-        plain(stored.sender if people else "", why="not known, or not yours to see"),
+        plain(stored.sender if people else "", why=message("not known, or not yours to see")),
         code(record.id),
     )
 

@@ -9,7 +9,9 @@ from typing import Final
 
 from allocator.catalog.reason_texts import HAMI_NAMES
 from allocator.model.untrusted import quote
+from console.languages.messages import PageMessage, joined_text, message
 from console.pages.parts.cell import stamp, time_of
+from console.pages.parts.words import PEOPLE_HIDDEN
 from console.records.query import DecisionFilter
 
 # The names in addresses and in the search box, and the fields of the filter.
@@ -27,13 +29,13 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "state": "state",
     }
 )
-PERIODS: Final[Mapping[str, tuple[str, timedelta | None]]] = MappingProxyType(
+PERIODS: Final[Mapping[str, tuple[PageMessage, timedelta | None]]] = MappingProxyType(
     {
-        "1h": ("the last hour", timedelta(hours=1)),
-        "24h": ("the last 24 hours", timedelta(hours=24)),
-        "7d": ("the last 7 days", timedelta(days=7)),
-        "30d": ("the last 30 days", timedelta(days=30)),
-        "all": ("all that is stored", None),
+        "1h": (message("the last hour"), timedelta(hours=1)),
+        "24h": (message("the last 24 hours"), timedelta(hours=24)),
+        "7d": (message("the last 7 days"), timedelta(days=7)),
+        "30d": (message("the last 30 days"), timedelta(days=30)),
+        "all": (message("all that is stored"), None),
     }
 )
 LONGEST: Final = 512  # characters of a search
@@ -69,7 +71,7 @@ def decision_search(
     if box := values.get("q", "")[:LONGEST]:
         wanted |= _words(box, problems)
     if not people and wanted.pop("by", None) is not None:
-        problems.append("by: you may not see the names of people")
+        problems.append(joined_text(": ", ("by", PEOPLE_HIDDEN)))
     if "reason" in wanted:
         wanted["reason"] = HAMI_NAMES.get(wanted["reason"], wanted["reason"])
     default = "all" if any(key in wanted for key in _SPECIFIC) else "24h"
@@ -94,7 +96,13 @@ def _words(box: str, problems: list[str]) -> dict[str, str]:
             found[key] = text
         else:
             accepted = ", ".join(f"{name}:" for name in FIELDS)
-            problems.append(f"{quote(match[0])} is no filter; accepted: {accepted}")
+            problems.append(
+                message(
+                    "{value} is no filter; accepted: {accepted}",
+                    value=quote(match[0]),
+                    accepted=accepted,
+                )
+            )
     return found
 
 
@@ -108,20 +116,28 @@ def _period(
         moment = time_of(until)
         end = "" if moment is None else stamp(moment)
         if moment is None:
-            problems.append(f"until: {_accepted_time(until)}")
+            problems.append(joined_text(": ", ("until", _time_problem(until))))
     if named in PERIODS:
         length = PERIODS[named][1]
         return named, "" if length is None else stamp(now - length), end
     begin = time_of(named)
     if begin is None:
         names = ", ".join(PERIODS)
-        problems.append(f"since: {_accepted_time(named)}, or one of {names}")
+        problems.append(
+            message(
+                "since: {problem}, or one of {names}", problem=_time_problem(named), names=names
+            )
+        )
         return default, "", end
     return stamp(begin), stamp(begin), end
 
 
-def _accepted_time(text: str) -> str:
-    return f"{quote(text)} is no time; accepted: RFC 3339 such as 2026-11-21T12:00:00Z"
+def _time_problem(text: str) -> PageMessage:
+    return message(
+        "{value} is no time; accepted: RFC 3339 such as {example}",
+        value=quote(text),
+        example="2026-11-21T12:00:00Z",
+    )
 
 
 def _word(value: str) -> str:

@@ -7,6 +7,7 @@ from typing import Final
 
 from allocator.audit.record import SettingsRecord
 from allocator.report.terminal_lines import Tone
+from console.languages.messages import message
 from console.pages.parts.blocks import (
     PageBlock,
     PageQuestion,
@@ -21,15 +22,15 @@ from console.records.rows import RowPage, StoredRecord
 MOST_LINES: Final = 400  # of one comparison
 MOST_DIFFS: Final = 20  # on one page
 COLUMNS: Final = (
-    TableColumn(key="digest", title="Digest"),
-    TableColumn(key="at", title="In force since"),
-    TableColumn(key="configmap", title="ConfigMap"),
-    TableColumn(key="accepted", title="Accepted"),
-    TableColumn(key="author", title="Changed by"),
-    TableColumn(key="problems", title="Problems"),
+    TableColumn(key="digest", title=message("Digest")),
+    TableColumn(key="at", title=message("In force since")),
+    TableColumn(key="configmap", title=message("ConfigMap")),
+    TableColumn(key="accepted", title=message("Accepted")),
+    TableColumn(key="author", title=message("Changed by")),
+    TableColumn(key="problems", title=message("Problems")),
 )
 CONFIGMAP: Final = "vgpu-admission-settings"
-_EMPTY: Final = (
+_EMPTY: Final = message(
     "No settings are recorded yet. A webhook records them when it starts, and whenever they change:"
 )
 
@@ -39,7 +40,7 @@ def settings_page(question: PageQuestion, page: RowPage[StoredRecord]) -> PageVi
     records = [s.record for s in page.rows if isinstance(s.record, SettingsRecord)]
     table = PageTable(
         name="settings",
-        caption="Settings, the latest first",
+        caption=message("Settings, the latest first"),
         columns=COLUMNS,
         rows=tuple(_cells(question, record) for record in records),
         empty=_EMPTY,
@@ -47,23 +48,23 @@ def settings_page(question: PageQuestion, page: RowPage[StoredRecord]) -> PageVi
         more=question.with_values(after=page.after) if page.after else "",
     )
     return PageView(
-        title="Settings",
-        heading="History of settings",
+        title=message("Settings"),
+        heading=message("History of settings"),
         blocks=(table, *_changes(records)),
         as_of=question.now,
     )
 
 
 def _cells(question: PageQuestion, record: SettingsRecord) -> tuple[TableCell, ...]:
-    accepted = word("yes", Tone.GOOD) if record.accepted else word("no", Tone.BAD)
+    accepted = word(message("yes"), Tone.GOOD) if record.accepted else word(message("no"), Tone.BAD)
     author = record.author if question.viewer.scope.people else ""
     return (
         code(record.content_digest, href=f"#{record.content_digest}"),
         ago(record.changed_at or record.at, question.now),
         code(record.configmap),
         accepted,
-        plain(author, why="no record says so, or it is not yours to see"),
-        plain("; ".join(record.problems), why="there are none"),
+        plain(author, why=message("no record says so, or it is not yours to see")),
+        plain("; ".join(record.problems), why=message("there are none")),
     )
 
 
@@ -81,7 +82,9 @@ def _changes(records: Sequence[SettingsRecord]) -> Iterator[PageBlock]:
         digest = record.content_digest
         lines = compared_lines("" if earlier is None else earlier.text, record.text)
         yield TextBlock(
-            title=f"All of {digest}" if earlier is None else f"What {digest} changed",
+            title=message("All of {digest}", digest=digest)
+            if earlier is None
+            else message("What {digest} changed", digest=digest),
             lines=lines[: 2 * MOST_LINES],
             name=digest,
         )

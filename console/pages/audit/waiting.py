@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from allocator.audit.record import WaitingRecord
+from console.languages.messages import message
 from console.pages.audit.decision import fit_address
 from console.pages.parts.blocks import (
     PageBlock,
@@ -18,23 +19,23 @@ from console.pages.parts.words import asked_text, reason_cell, requester_cell
 from console.records.rows import DecisionRow, RowPage, StoredRecord, WaitingCount
 
 COUNTS: Final = (
-    TableColumn(key="reason", title="Reason"),
-    TableColumn(key="pods", title="Pods", numeric=True),
-    TableColumn(key="oldest", title="The oldest waits since"),
+    TableColumn(key="reason", title=message("Reason")),
+    TableColumn(key="pods", title=message("Pods"), numeric=True),
+    TableColumn(key="oldest", title=message("The oldest waits since")),
 )
 PODS: Final = (
-    TableColumn(key="pod", title="Pod"),
-    TableColumn(key="since", title="Waits since"),
-    TableColumn(key="reason", title="Reason"),
-    TableColumn(key="text", title="What is missing", wide=True),
-    TableColumn(key="asked", title="Asked", wide=True),
-    TableColumn(key="requester", title="Requested by"),
-    TableColumn(key="fit", title="What would help"),
+    TableColumn(key="pod", title=message("Pod")),
+    TableColumn(key="since", title=message("Waits since")),
+    TableColumn(key="reason", title=message("Reason")),
+    TableColumn(key="text", title=message("What is missing"), wide=True),
+    TableColumn(key="asked", title=message("Asked"), wide=True),
+    TableColumn(key="requester", title=message("Requested by")),
+    TableColumn(key="fit", title=message("What would help")),
 )
-_UNNAMED: Final = "no reason is recorded"
-_EMPTY: Final = (
-    "No pod waits for a GPU. One that no node takes is listed here within a minute; to see it from"
-    " a terminal:"
+_UNNAMED: Final = message("no reason is recorded")
+_EMPTY: Final = message(
+    "No pod waits for a GPU. One that no node takes is listed here within a "
+    "minute; to see it from a terminal:"
 )
 
 
@@ -48,8 +49,8 @@ def waiting_page(
     """Return the page; *records* are the latest about waiting pods."""
     texts = waiting_texts(records)
     return PageView(
-        title="Waiting",
-        heading="Waiting pods",
+        title=message("Waiting"),
+        heading=message("Waiting pods"),
         blocks=tuple(_blocks(question, counts, page, texts=texts)),
         as_of=question.now,
     )
@@ -76,7 +77,7 @@ def _blocks(
         yield waiting_counts(question, counts)
     yield PageTable(
         name="waiting",
-        caption="Pods that wait, the latest decision first",
+        caption=message("Pods that wait, the latest decision first"),
         columns=PODS,
         rows=tuple(_cells(question, row, texts) for row in page.rows),
         empty=_EMPTY,
@@ -89,17 +90,17 @@ def waiting_counts(question: PageQuestion, counts: Sequence[WaitingCount]) -> Pa
     """Return how many pods wait for what."""
     return PageTable(
         name="reasons",
-        caption="Why pods wait",
+        caption=message("Why pods wait"),
         columns=COUNTS,
         rows=tuple(
             (
                 reason_cell(count.reason, why=_UNNAMED),
                 number(count.pods),
-                ago(count.oldest, question.now, why="no record says since when"),
+                ago(count.oldest, question.now, why=message("no record says since when")),
             )
             for count in counts
         ),
-        empty="No pod waits.",
+        empty=message("No pod waits."),
     )
 
 
@@ -109,10 +110,14 @@ def _cells(
     fit = fit_address(row)
     return (
         code(f"{row.namespace}/{row.pod}", href=decision_address(row.digest, row.pod_uid)),
-        ago(row.waiting_since, question.now, why="no record says since when"),
+        ago(row.waiting_since, question.now, why=message("no record says since when")),
         reason_cell(row.waiting_reason, why=_UNNAMED),
-        plain(texts.get(row.pod_uid, ""), why="no record says more"),
-        plain(asked_text(row.asked), why="it asks for no GPU"),
+        plain(texts.get(row.pod_uid, ""), why=message("no record says more")),
+        plain(asked_text(row.asked), why=message("it asks for no GPU")),
         requester_cell(row, people=question.viewer.scope.people),
-        plain("Fit with its values" if fit else "", href=fit, why="see the page of the pod"),
+        plain(
+            message("Fit with its values") if fit else "",
+            href=fit,
+            why=message("see the page of the pod"),
+        ),
     )

@@ -14,18 +14,19 @@ from allocator.model.units import MiB
 from allocator.placement.mig import MigOptions
 from allocator.scheduling.capacity import largest_free
 from console.cluster.snapshot import ClusterView, DriverAccount, Machine
+from console.languages.messages import message
 from console.pages.parts.blocks import PageTable, TableColumn
 from console.pages.parts.cell import TableCell, code, mib, number, percent
 
 COLUMNS: Final = (
-    TableColumn(key="model", title="Model"),
-    TableColumn(key="mode", title="Mode"),
-    TableColumn(key="gpus", title="GPUs", numeric=True),
-    TableColumn(key="unusable", title="Out of service", numeric=True),
-    TableColumn(key="memory_mib", title="Memory", numeric=True),
-    TableColumn(key="promised_mib", title="Promised", numeric=True),
-    TableColumn(key="promised_percent", title="Share", numeric=True),
-    TableColumn(key="fits_mib", title="Largest that fits", numeric=True),
+    TableColumn(key="model", title=message("Model")),
+    TableColumn(key="mode", title=message("Mode")),
+    TableColumn(key="gpus", title=message("GPUs"), numeric=True),
+    TableColumn(key="unusable", title=message("Out of service"), numeric=True),
+    TableColumn(key="memory_mib", title=message("Memory"), numeric=True),
+    TableColumn(key="promised_mib", title=message("Promised"), numeric=True),
+    TableColumn(key="promised_percent", title=message("Share"), numeric=True),
+    TableColumn(key="fits_mib", title=message("Largest that fits"), numeric=True),
 )
 
 _NodeObjects = tuple[Ledger, Machine | None, DriverAccount]
@@ -170,10 +171,10 @@ def capacity_table(fleet: FleetSummary) -> PageTable:
     kinds = sorted(fleet.kinds.items(), key=lambda pair: (-pair[1].memory, pair[0]))
     return PageTable(
         name="capacity",
-        caption="Capacity by model",
+        caption=message("Capacity by model"),
         columns=COLUMNS,
         rows=tuple(_rows(kinds)),
-        empty="No GPU is known. Label a node, and its agent reports what it has:",
+        empty=message("No GPU is known. Label a node, and its agent reports what it has:"),
         command="kubectl label node gpu-1 vgpu-admission.io/node=enabled",
     )
 
@@ -190,5 +191,5 @@ def _rows(
             mib(kind.memory),
             mib(kind.promised),
             percent(kind.promised, kind.memory),
-            mib(kind.fits, why="nothing fits"),
+            mib(kind.fits, why=message("nothing fits")),
         )

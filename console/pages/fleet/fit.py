@@ -22,6 +22,7 @@ from allocator.report.terminal_lines import Line, Tone, heading, row
 from console.explain.fit import Fit, fit_document
 from console.explain.fit import lines as fit_lines
 from console.explain.pod_amounts import ACCEPTED_MEMORY, ContainerAmounts, memory_of
+from console.languages.messages import PageMessage, joined_text, message
 from console.pages.parts.blocks import (
     FormField,
     PageBlock,
@@ -38,11 +39,14 @@ _LONGEST_MODEL: Final = 64  # characters
 _MODES: Final = {str(mode): mode for mode in (Mode.MIG, Mode.HAMI_CORE, Mode.MPS)}
 _STAGES: Final = {str(stage): stage for stage in Stage}
 _KEYS: Final = ("memory", "cores", "count", "mode", "model")
-_NOTE: Final = (
-    "The answer is the one that admission and the bind would give on the GPUs as they are now."
-    " Nothing is reserved. Quota, selectors and what a namespace says of modes are not looked at."
+_NOTE: Final = message(
+    "The answer is the one that admission and the bind would give on the GPUs as "
+    "they are now. Nothing is reserved. Quota, selectors and what a namespace says "
+    "of modes are not looked at."
 )
-_LIMITED: Final = "You may not read GPUNodes, so neither nodes nor what is on them are named here."
+_LIMITED: Final = message(
+    "You may not read GPUNodes, so neither nodes nor what is on them are named here."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,14 +78,16 @@ def fit_form(values: Mapping[str, str]) -> FitForm:
         problems["memory"] = _problem(wanted["memory"], ACCEPTED_MEMORY)
     cores = _whole(wanted["cores"], 0, WHOLE_GPU)
     if cores is None:
-        problems["cores"] = _problem(wanted["cores"], f"a whole number from 0 to {WHOLE_GPU}")
+        problems["cores"] = _problem(wanted["cores"], _whole_number(0, WHOLE_GPU))
     count = _whole(wanted["count"] or "1", 1, MOST_COUNT)
     if count is None:
-        problems["count"] = _problem(wanted["count"], f"a whole number from 1 to {MOST_COUNT}")
+        problems["count"] = _problem(wanted["count"], _whole_number(1, MOST_COUNT))
     if wanted["mode"] and wanted["mode"] not in _MODES:
-        problems["mode"] = _problem(wanted["mode"], f"{', '.join(_MODES)}, or nothing for any")
+        problems["mode"] = _problem(
+            wanted["mode"], message("{modes}, or nothing for any", modes=", ".join(_MODES))
+        )
     if len(wanted["model"]) > _LONGEST_MODEL:
-        problems["model"] = _problem(wanted["model"], "part of a name, such as A100")
+        problems["model"] = _problem(wanted["model"], message("part of a name, such as A100"))
     asked = any(wanted[key] for key in _KEYS)
     amounts = None
     if asked and not problems:
@@ -95,8 +101,12 @@ def fit_form(values: Mapping[str, str]) -> FitForm:
     return FitForm(values=wanted, problems=problems, amounts=amounts)
 
 
-def _problem(text: str, accepted: str) -> str:
-    return f"{quote(text)} is not accepted; give {accepted}"
+def _whole_number(least: int, most: int) -> PageMessage:
+    return message("a whole number from {least} to {most}", least=least, most=most)
+
+
+def _problem(text: str, accepted: str) -> PageMessage:
+    return message("{value} is not accepted; give {accepted}", value=quote(text), accepted=accepted)
 
 
 def _whole(text: str, least: int, most: int) -> int | None:
@@ -120,8 +130,8 @@ def fit_page(
     blocks = [*_results(answers, limited=limited), _amounts_form(form)]
     blocks.append(_manifest_form(question, pasted))
     return PageView(
-        title="Fit",
-        heading="Would it fit?",
+        title=message("Fit"),
+        heading=message("Would it fit?"),
         blocks=tuple(blocks),
         document=None if limited else fit_document([("", answer) for answer in answers]),
         as_of=question.now,
@@ -132,10 +142,14 @@ def fit_page(
 def _results(answers: Sequence[Fit], *, limited: bool) -> Iterator[PageBlock]:
     for number, answer in enumerate(answers):
         lines = answer_lines(answer, limited=limited)
-        title = "The answer" if len(answers) == 1 else f"Answer {number + 1} of {len(answers)}"
+        title = (
+            message("The answer")
+            if len(answers) == 1
+            else message("Answer {number} of {answers}", number=number + 1, answers=len(answers))
+        )
         yield facts_of(title, lines, name=f"answer-{number + 1}")
     if answers:
-        yield PageNote(text=f"{_NOTE} {_LIMITED}" if limited else _NOTE)
+        yield PageNote(text=joined_text(" ", (_NOTE, _LIMITED)) if limited else _NOTE)
 
 
 def answer_lines(answer: Fit, *, limited: bool) -> Iterator[Line]:
@@ -186,32 +200,36 @@ def _limited_lines(answer: Fit) -> Iterator[Line]:
 
 
 def _amounts_form(form: FitForm) -> PageForm:
-    def field(name: str, label: str, hint: str = "") -> FormField:
+    def field(name: str, label: PageMessage, hint: str = "") -> FormField:
         problem = form.problems.get(name, "")
         return FormField(
             name=name, label=label, value=form.values.get(name, ""), hint=hint, problem=problem
         )
 
-    modes = (("", "any"), *((mode, mode) for mode in _MODES))
+    modes = (("", message("any")), *((mode, mode) for mode in _MODES))
     return PageForm(
         name="amounts",
-        title="In numbers",
+        title=message("In numbers"),
         action="/fit",
         fields=(
-            field("memory", "Memory per GPU", "MiB, such as 18000 or 18Gi; empty: all of it"),
-            field("cores", "Compute in percent", "0 to 100; empty: no limit"),
-            field("count", "GPUs", "1 to 64"),
+            field(
+                "memory",
+                message("Memory per GPU"),
+                message("MiB, such as 18000 or 18Gi; empty: all of it"),
+            ),
+            field("cores", message("Compute in percent"), message("0 to 100; empty: no limit")),
+            field("count", message("GPUs"), message("1 to 64")),
             FormField(
                 name="mode",
-                label="Mode",
+                label=message("Mode"),
                 value=form.values.get("mode", ""),
                 choices=modes,
                 problem=form.problems.get("mode", ""),
             ),
-            field("model", "Model", "part of a name, such as A100"),
-            field("ns", "Namespace"),
+            field("model", message("Model"), message("part of a name, such as A100")),
+            field("ns", message("Namespace")),
         ),
-        submit="Would it fit?",
+        submit=message("Would it fit?"),
     )
 
 
@@ -219,20 +237,20 @@ def _manifest_form(question: PageQuestion, pasted: PastedManifest) -> PageForm:
     wrong = "; ".join(str(problem) for problem in pasted.problems[:10])
     return PageForm(
         name="manifest",
-        title="As a manifest",
+        title=message("As a manifest"),
         action="/fit",
         fields=(
             FormField(
                 name="manifest",
-                label="Pod, Deployment, Job or other workload",
+                label=message("Pod, Deployment, Job or other workload"),
                 value=pasted.text,
-                hint="YAML or JSON. It is read, answered and forgotten.",
+                hint=message("YAML or JSON. It is read, answered and forgotten."),
                 problem=wrong,
                 lines=14,
                 wide=True,
             ),
         ),
-        submit="Would these fit?",
+        submit=message("Would these fit?"),
         posts=True,
         token=question.viewer.csrf,
     )

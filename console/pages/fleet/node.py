@@ -9,6 +9,7 @@ from allocator.report.terminal_lines import Tone
 from console.cluster.snapshot import ClusterView
 from console.get.gpu_rows import GpuRow, gpu_rows
 from console.get.node_rows import NodeRow, node_rows
+from console.languages.messages import message
 from console.pages.fleet.nodes import status_cell
 from console.pages.fleet.slot_map import drawings, gpu_title, slot_table, tenants_of
 from console.pages.parts.blocks import (
@@ -24,6 +25,11 @@ from console.pages.parts.life import life_line
 from console.pages.parts.visible import visible_names
 from console.records.rows import StoredRecord
 
+_HEALTH: Final = {
+    "ok": message("ok"),
+    "unhealthy": message("unhealthy"),
+    "out-of-service": message("out-of-service"),
+}
 MOST_GPUS: Final = 64  # that are drawn
 MOST_RECORDS: Final = 50
 
@@ -36,8 +42,8 @@ def node_page(
     [row] = node_rows(part)
     blocks = _blocks(question, part, row, records=records)
     return PageView(
-        title=f"Node {name}",
-        heading=f"Node {name}",
+        title=message("Node {name}", name=name),
+        heading=message("Node {name}", name=name),
         word=status_cell(row),
         blocks=tuple(blocks),
         as_of=site.now,
@@ -53,12 +59,14 @@ def _blocks(
 ) -> Iterator[PageBlock]:
     scope = question.viewer.scope
     if row.out:
-        yield PageNote(title="It takes no new pods", text=row.out, tone=Tone.BAD)
+        yield PageNote(title=message("It takes no new pods"), text=row.out, tone=Tone.BAD)
     if row.exposed:
-        yield PageNote(title="Exposed", text=row.exposed, tone=Tone.WARN)
+        yield PageNote(title=message("Exposed"), text=row.exposed, tone=Tone.WARN)
     if row.strangers:
         names = ", ".join(dict.fromkeys(visible_names(scope, row.strangers)))
-        yield PageNote(title="Pods without an entry use its GPUs", text=names, tone=Tone.WARN)
+        yield PageNote(
+            title=message("Pods without an entry use its GPUs"), text=names, tone=Tone.WARN
+        )
     yield _summary(question, row)
     ledger = site.ledgers[row.name]
     rows = {gpu_row.uuid: gpu_row for gpu_row in gpu_rows(site)}
@@ -69,50 +77,69 @@ def _blocks(
             title=gpu_title(gpu),
             name=f"gpu-{gpu.index}",
             tone=Tone.GOOD if healthy else Tone.BAD,
-            word=rows[gpu.uuid].health,
+            word=_HEALTH.get(rows[gpu.uuid].health, rows[gpu.uuid].health),
         )
         yield _gpu_facts(gpu, rows[gpu.uuid])
         yield from drawings(gpu, tenants)
         yield slot_table(gpu, tenants)
     if len(ledger.node.gpus) > MOST_GPUS:
-        yield PageNote(text=f"Only the first {MOST_GPUS} GPUs are shown.")
+        yield PageNote(
+            text=message("Only the first {most_gpus} GPUs are shown.", most_gpus=MOST_GPUS)
+        )
     earliest_first = tuple(reversed(records))
     line = life_line(earliest_first, question.now, people=scope.people, most=MOST_RECORDS)
-    empty = line.empty if line.events else "No record of this node is stored."
-    yield replace(line, title="What happened on this node", empty=empty)
+    empty = line.empty if line.events else message("No record of this node is stored.")
+    yield replace(line, title=message("What happened on this node"), empty=empty)
 
 
 def _summary(question: PageQuestion, row: NodeRow) -> FactList:
     created = "" if row.created is None else stamp(row.created)
     return FactList(
-        title="Summary",
+        title=message("Summary"),
         short=True,
         rows=(
-            ("GPUs", (number(row.gpus),)),
-            ("Healthy", (number(row.healthy),)),
-            ("Memory", (mib(row.memory_mib),)),
-            ("Promised", (promised(row.promised_mib, row.memory_mib),)),
-            ("Largest that fits", (mib(row.fits_mib, why="nothing fits"),)),
-            ("Driver", (code(row.driver, why="the agent reports none"),)),
-            ("Inventory", (code(row.inventory, why="no agent reports one"),)),
-            ("Created", (ago(created, question.now, why="its Node cannot be read"),)),
+            (message("GPUs"), (number(row.gpus),)),
+            (message("Healthy"), (number(row.healthy),)),
+            (message("Memory"), (mib(row.memory_mib),)),
+            (message("Promised"), (promised(row.promised_mib, row.memory_mib),)),
+            (message("Largest that fits"), (mib(row.fits_mib, why=message("nothing fits")),)),
+            (message("Driver"), (code(row.driver, why=message("the agent reports none")),)),
+            (message("Inventory"), (code(row.inventory, why=message("no agent reports one")),)),
+            (
+                message("Created"),
+                (ago(created, question.now, why=message("its Node cannot be read")),),
+            ),
         ),
     )
 
 
 def _gpu_facts(gpu: Gpu, row: GpuRow) -> FactList:
-    foreign = mib(gpu.foreign) if gpu.foreign else plain("none")
+    foreign = mib(gpu.foreign) if gpu.foreign else plain(message("none"))
     links = ", ".join(row.links)
     rows = [
-        ("UUID", (code(gpu.uuid),)),
-        ("Promised", (promised(gpu.memory_promised, gpu.memory),)),
-        ("Memory", (mib(gpu.memory),)),
-        ("Largest that fits", (mib(row.fits_mib, why="nothing fits"),)),
-        ("Shares", (plain(f"{row.shares_taken} of {row.shares} taken"),)),
-        ("Foreign memory", (foreign,)),
-        ("NUMA node", (number(gpu.numa, why="the driver does not say"),)),
-        ("NVLink to", (code(links) if links else unknown("it has none, or none is reported"),)),
+        (message("UUID"), (code(gpu.uuid),)),
+        (message("Promised"), (promised(gpu.memory_promised, gpu.memory),)),
+        (message("Memory"), (mib(gpu.memory),)),
+        (message("Largest that fits"), (mib(row.fits_mib, why=message("nothing fits")),)),
+        (
+            message("Shares"),
+            (
+                plain(
+                    message(
+                        "{taken} of {shares} taken",
+                        taken=row.shares_taken,
+                        shares=row.shares,
+                    )
+                ),
+            ),
+        ),
+        (message("Foreign memory"), (foreign,)),
+        (message("NUMA node"), (number(gpu.numa, why=message("the driver does not say")),)),
+        (
+            message("NVLink to"),
+            (code(links) if links else unknown(message("it has none, or none is reported")),),
+        ),
     ]
     if row.reason:
-        rows.insert(0, ("Out of service", (word(row.reason, Tone.BAD),)))
+        rows.insert(0, (message("Out of service"), (word(row.reason, Tone.BAD),)))
     return FactList(title="", rows=tuple(rows), short=True)

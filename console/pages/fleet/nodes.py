@@ -9,6 +9,7 @@ from allocator.catalog.boards import bare_name
 from allocator.report.terminal_lines import Tone
 from console.cluster.snapshot import READER_ROLE, ClusterView
 from console.get.node_rows import NodeRow, node_rows
+from console.languages.messages import PageMessage, message
 from console.pages.parts.blocks import (
     FormField,
     PageForm,
@@ -33,37 +34,40 @@ from console.pages.parts.links import node_address
 from console.records.query import PAGE
 
 COLUMNS: Final = (
-    TableColumn(key="name", title="Node"),
-    TableColumn(key="status", title="Status", wide=True),
-    TableColumn(key="models", title="Models"),
-    TableColumn(key="modes", title="Modes"),
-    TableColumn(key="gpus", title="GPUs", numeric=True),
-    TableColumn(key="healthy", title="Healthy", numeric=True),
-    TableColumn(key="memory_mib", title="Memory", numeric=True),
-    TableColumn(key="promised_mib", title="Promised", numeric=True),
-    TableColumn(key="promised_percent", title="Share", numeric=True),
-    TableColumn(key="fits_mib", title="Largest that fits", numeric=True),
-    TableColumn(key="pods", title="Pods", numeric=True),
-    TableColumn(key="driver", title="Driver"),
-    TableColumn(key="created", title="Created"),
+    TableColumn(key="name", title=message("Node")),
+    TableColumn(key="status", title=message("Status"), wide=True),
+    TableColumn(key="models", title=message("Models")),
+    TableColumn(key="modes", title=message("Modes")),
+    TableColumn(key="gpus", title=message("GPUs"), numeric=True),
+    TableColumn(key="healthy", title=message("Healthy"), numeric=True),
+    TableColumn(key="memory_mib", title=message("Memory"), numeric=True),
+    TableColumn(key="promised_mib", title=message("Promised"), numeric=True),
+    TableColumn(key="promised_percent", title=message("Share"), numeric=True),
+    TableColumn(key="fits_mib", title=message("Largest that fits"), numeric=True),
+    TableColumn(key="pods", title=message("Pods"), numeric=True),
+    TableColumn(key="driver", title=message("Driver")),
+    TableColumn(key="created", title=message("Created")),
 )
-_EMPTY: Final = (
-    "No node has GPUs that vgpu-admission knows of. The agent reports those of each node with this"
-    " label:"
+_EMPTY: Final = message(
+    "No node has GPUs that vgpu-admission knows of. The agent reports those of "
+    "each node with this label:"
 )
 _COMMAND: Final = "kubectl label node gpu-1 vgpu-admission.io/node=enabled"
 
 
-def hidden_nodes(heading: str) -> PageView:
+def hidden_nodes(heading: PageMessage) -> PageView:
     """Return the page for those who may not read GPUNodes."""
     return PageView(
         title=heading,
         heading=heading,
         blocks=(
             PageNote(
-                title="Not yours to see",
-                text=f"This page is for those who may read GPUNodes. The ClusterRole {READER_ROLE}"
-                " grants it; an administrator can bind it to you. Whether you may, says:",
+                title=message("Not yours to see"),
+                text=message(
+                    "This page is for those who may read GPUNodes. The ClusterRole {role} "
+                    "grants it; an administrator can bind it to you. Whether you may, says:",
+                    role=READER_ROLE,
+                ),
                 command="kubectl auth can-i list gpunodes.vgpu-admission.io",
             ),
         ),
@@ -75,7 +79,7 @@ def hidden_nodes(heading: str) -> PageView:
 def nodes_page(question: PageQuestion, site: ClusterView) -> PageView:
     """Return the page of nodes, those whose name contains what is looked for."""
     if site.blind:
-        return hidden_nodes("Nodes")
+        return hidden_nodes(message("Nodes"))
     wanted, after = question.value("q"), question.value("after")
     matching = (name for name in site.ledgers if wanted in name and name > after)
     names = list(islice(matching, PAGE + 1))
@@ -84,16 +88,16 @@ def nodes_page(question: PageQuestion, site: ClusterView) -> PageView:
     more = question.with_values(after=shown[-1]) if len(names) > PAGE else ""
     form = PageForm(
         name="search",
-        title="Search",
+        title=message("Search"),
         action="/nodes",
-        fields=(FormField(name="q", label="Part of a name", value=wanted),),
-        submit="Search",
+        fields=(FormField(name="q", label=message("Part of a name"), value=wanted),),
+        submit=message("Search"),
     )
     rows = tuple(node_cells(question, row) for row in node_rows(part))
     notes = tuple(PageNote(text=text, tone=Tone.WARN) for text in site.unreadable[:10])
     return PageView(
-        title="Nodes",
-        heading="Nodes",
+        title=message("Nodes"),
+        heading=message("Nodes"),
         blocks=(form, *notes, _table(rows, more)),
         as_of=site.now,
     )
@@ -102,7 +106,7 @@ def nodes_page(question: PageQuestion, site: ClusterView) -> PageView:
 def _table(rows: Sequence[tuple[TableCell, ...]], more: str) -> PageTable:
     return PageTable(
         name="nodes",
-        caption="Nodes with GPUs, by name",
+        caption=message("Nodes with GPUs, by name"),
         columns=COLUMNS,
         rows=tuple(rows),
         empty=_EMPTY,
@@ -117,29 +121,33 @@ def node_cells(question: PageQuestion, row: NodeRow) -> tuple[TableCell, ...]:
     return (
         code(row.name, href=node_address(row.name)),
         status_cell(row),
-        plain(", ".join(map(bare_name, row.models)), why="it reports no GPU"),
-        code(", ".join(row.modes), why="it reports no GPU"),
+        plain(", ".join(map(bare_name, row.models)), why=message("it reports no GPU")),
+        code(", ".join(row.modes), why=message("it reports no GPU")),
         number(row.gpus),
         number(row.healthy),
         mib(row.memory_mib),
         mib(row.promised_mib),
         percent(row.promised_mib, row.memory_mib),
-        mib(row.fits_mib, why="nothing fits"),
+        mib(row.fits_mib, why=message("nothing fits")),
         number(len(row.pods)),
-        code(row.driver, why="the agent reports none"),
-        ago(created, question.now, why="its Node cannot be read"),
+        code(row.driver, why=message("the agent reports none")),
+        ago(created, question.now, why=message("its Node cannot be read")),
     )
 
 
 def status_cell(row: NodeRow) -> TableCell:
     """Return whether a node takes pods, and what is wrong with it."""
     if row.out:
-        return word("out", Tone.BAD, note=row.out)
+        return word(message("out"), Tone.BAD, note=row.out)
     if row.healthy < row.gpus:
         broken = row.gpus - row.healthy
-        return word("ready", Tone.WARN, note=f"{broken} of {row.gpus} GPUs are unhealthy")
+        return word(
+            message("ready"),
+            Tone.WARN,
+            note=message("{broken} of {gpus} GPUs are unhealthy", broken=broken, gpus=row.gpus),
+        )
     if row.strangers:
-        return word("ready", Tone.WARN, note="pods without an entry use its GPUs")
+        return word(message("ready"), Tone.WARN, note=message("pods without an entry use its GPUs"))
     if row.exposed:
-        return word("ready", Tone.WARN, note=row.exposed)
-    return word("ready", Tone.GOOD)
+        return word(message("ready"), Tone.WARN, note=row.exposed)
+    return word(message("ready"), Tone.GOOD)

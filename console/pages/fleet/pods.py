@@ -1,6 +1,6 @@
 """The page of pods that exist: what each asks for, what it was given, how far it has come."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
@@ -11,6 +11,7 @@ from console.cluster.pod import PodState, PodView
 from console.cluster.snapshot import ClusterView, entries_in_use
 from console.explain.headline import TONES
 from console.get.pod_rows import ContainerRequestRow, PodRow, pod_rows
+from console.languages.messages import joined_text, message
 from console.pages.parts.blocks import (
     FormField,
     PageBlock,
@@ -23,24 +24,30 @@ from console.pages.parts.blocks import (
 from console.pages.parts.cell import TableCell, ago, code, plain, stamp, word
 from console.pages.parts.links import decision_address, node_address
 from console.pages.parts.visible import sees
+from console.pages.parts.words import asked_amounts, compute_text, pod_state_text
 from console.records.query import PAGE, BadCursorError
 
 COLUMNS: Final = (
-    TableColumn(key="pod", title="Pod"),
-    TableColumn(key="state", title="State"),
-    TableColumn(key="asked", title="Asked", wide=True),
-    TableColumn(key="given", title="Given", wide=True),
-    TableColumn(key="node", title="Node"),
-    TableColumn(key="mode", title="Mode"),
-    TableColumn(key="created", title="Created"),
-    TableColumn(key="since", title="Promised since"),
-    TableColumn(key="decision", title="Decision"),
+    TableColumn(key="pod", title=message("Pod")),
+    TableColumn(key="state", title=message("State")),
+    TableColumn(key="asked", title=message("Asked"), wide=True),
+    TableColumn(key="given", title=message("Given"), wide=True),
+    TableColumn(key="node", title=message("Node")),
+    TableColumn(key="mode", title=message("Mode")),
+    TableColumn(key="created", title=message("Created")),
+    TableColumn(key="since", title=message("Promised since")),
+    TableColumn(key="decision", title=message("Decision")),
 )
-_EMPTY: Final = (
-    "No pod that asks for a GPU matches. Pods that are gone are found under Decisions; this pod"
-    " asks for a slice:"
+_EMPTY: Final = message(
+    "No pod that asks for a GPU matches. Pods that are gone are found under "
+    "Decisions; this pod asks for a slice:"
 )
 _COMMAND: Final = "kubectl apply -f manifests/example/pod.yaml"
+_SOURCES: Final[Mapping[str, str]] = {
+    "named": message("named"),
+    "only": message("only"),
+    "best": message("best"),
+}
 _MARKS: Final = {PodState.WAITING: "…", PodState.GONE: "□", PodState.ENDED: "□"}
 
 
@@ -52,14 +59,19 @@ def pods_page(question: PageQuestion, site: ClusterView, pods: Iterable[PodView]
     more = question.with_values(after="/".join(_key(shown[-1]))) if len(found) > PAGE else ""
     table = PageTable(
         name="pods",
-        caption="Pods that ask for GPUs, by name",
+        caption=message("Pods that ask for GPUs, by name"),
         columns=COLUMNS,
         rows=tuple(_cells(question, row, limited=site.blind) for row in shown),
         empty=_EMPTY,
         command=_COMMAND,
         more=more,
     )
-    return PageView(title="Pods", heading="Pods", blocks=(*_form(question), table), as_of=site.now)
+    return PageView(
+        title=message("Pods"),
+        heading=message("Pods"),
+        blocks=(*_form(question), table),
+        as_of=site.now,
+    )
 
 
 Key = tuple[str, ...]  # namespace, name, uid and node: by what pods are in order
@@ -153,55 +165,66 @@ def _cells(question: PageQuestion, row: PodRow, *, limited: bool) -> tuple[Table
     return (
         code(f"{row.namespace}/{row.name}", href=decision),
         word(
-            row.state.lower(), tone, mark=_MARKS.get(row.state, "→" if tone is Tone.STRONG else "")
+            pod_state_text(row.state),
+            tone,
+            mark=_MARKS.get(row.state, "→" if tone is Tone.STRONG else ""),
         ),
-        plain(" + ".join(map(_asked, row.asked or ())), why="it cannot be read any more"),
-        plain(_given(row.devices), why="nothing is promised to it"),
-        code(row.node or "", href="" if limited else node_address(row.node or ""), why="none yet"),
-        code(row.mode or "", why="admission wrote none", note=_source(row)),
-        ago(created, question.now, why="the pod is gone"),
-        ago(since, question.now, why="nothing is promised to it"),
-        code(row.decision or "", href=decision, why="admission did not see it"),
+        plain(
+            joined_text(" + ", map(_asked, row.asked or ())),
+            why=message("it cannot be read any more"),
+        ),
+        plain(_given(row.devices), why=message("nothing is promised to it")),
+        code(
+            row.node or "",
+            href="" if limited else node_address(row.node or ""),
+            why=message("none yet"),
+        ),
+        code(row.mode or "", why=message("admission wrote none"), note=_source(row)),
+        ago(created, question.now, why=message("the pod is gone")),
+        ago(since, question.now, why=message("nothing is promised to it")),
+        code(row.decision or "", href=decision, why=message("admission did not see it")),
     )
 
 
 def _source(row: PodRow) -> str:
-    return row.mode_source or ""
+    source = row.mode_source or ""
+    return _SOURCES.get(source, source)
 
 
 def _asked(request: ContainerRequestRow) -> str:
-    gpus = "" if request.count == 1 else f"{request.count} x "
-    if request.memory_mib is not None:
-        memory = f"{request.memory_mib:,} MiB"
-    elif request.memory_percent is not None:
-        memory = f"{request.memory_percent} % of the memory"
-    else:
-        memory = "all memory"
-    cores = f", {request.cores_percent} % compute" if request.cores_percent else ""
-    return f"{gpus}{memory}{cores}"
+    return asked_amounts(
+        count=request.count,
+        memory_mib=request.memory_mib,
+        memory_percent=request.memory_percent,
+        cores_percent=request.cores_percent,
+    )
 
 
 def _given(devices: Sequence[DeviceRow]) -> str:
     texts = []
     for device in devices:
-        cores = f", {device.cores_percent} % compute" if device.cores_percent else ""
         what = f"{device.profile} " if device.profile else ""
-        gpu = "" if device.index is None else f" on GPU {device.index}"
-        texts.append(f"{what}{device.memory_mib:,} MiB{cores}{gpu}")
-    return " + ".join(texts)
+        parts = [f"{what}{device.memory_mib:,} MiB", compute_text(device.cores_percent)]
+        text = joined_text(", ", filter(None, parts))
+        if device.index is not None:
+            text = message("{device} on GPU {index}", device=text, index=device.index)
+        texts.append(text)
+    return joined_text(" + ", texts)
 
 
 def _form(question: PageQuestion) -> Iterator[PageBlock]:
-    states = (("", "any"), *((state.lower(), state.lower()) for state in PodState))
+    states = (("", message("any")), *((state.lower(), pod_state_text(state)) for state in PodState))
     yield PageForm(
         name="search",
-        title="Search",
+        title=message("Search"),
         action="/pods",
         fields=(
-            FormField(name="ns", label="Namespace", value=question.value("ns")),
-            FormField(name="pod", label="Pod", value=question.value("pod")),
-            FormField(name="node", label="Node", value=question.value("node")),
-            FormField(name="state", label="State", value=question.value("state"), choices=states),
+            FormField(name="ns", label=message("Namespace"), value=question.value("ns")),
+            FormField(name="pod", label=message("Pod"), value=question.value("pod")),
+            FormField(name="node", label=message("Node"), value=question.value("node")),
+            FormField(
+                name="state", label=message("State"), value=question.value("state"), choices=states
+            ),
         ),
-        submit="Search",
+        submit=message("Search"),
     )

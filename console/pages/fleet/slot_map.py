@@ -13,6 +13,7 @@ from allocator.model.gpu import Gpu
 from allocator.model.request import Mode
 from allocator.model.units import WHOLE_GPU
 from console.cluster.snapshot import GrantHolder, holders
+from console.languages.messages import PageMessage, joined_text, message
 from console.pages.parts.blocks import Drawing, DrawnBox, PageTable, TableColumn
 from console.pages.parts.cell import TableCell, code, mib, number, percent, plain, unknown
 from console.pages.parts.links import address
@@ -20,15 +21,16 @@ from console.pages.parts.visible import ANOTHER, sees
 from console.records.query import Scope
 
 WIDTH: Final = 400.0
+_STATES: Final = {"foreign": message("foreign"), "free": message("free")}
 COLUMNS: Final = (
-    TableColumn(key="sign", title="Sign"),
-    TableColumn(key="holder", title="Held by"),
-    TableColumn(key="container", title="Container"),
-    TableColumn(key="profile", title="Profile"),
-    TableColumn(key="start", title="First slot", numeric=True),
-    TableColumn(key="size", title="Slots", numeric=True),
-    TableColumn(key="memory_mib", title="Memory", numeric=True),
-    TableColumn(key="cores_percent", title="Compute", numeric=True),
+    TableColumn(key="sign", title=message("Sign")),
+    TableColumn(key="holder", title=message("Held by")),
+    TableColumn(key="container", title=message("Container")),
+    TableColumn(key="profile", title=message("Profile")),
+    TableColumn(key="start", title=message("First slot"), numeric=True),
+    TableColumn(key="size", title=message("Slots"), numeric=True),
+    TableColumn(key="memory_mib", title=message("Memory"), numeric=True),
+    TableColumn(key="cores_percent", title=message("Compute"), numeric=True),
 )
 
 
@@ -69,11 +71,17 @@ def drawings(gpu: Gpu, tenants: Sequence[DrawnTenant]) -> Iterator[Drawing]:
             yield _slots(gpu, tenants, name)
         return
     memory = [(t, float(t.grant.memory)) for t in tenants]
-    yield _bar(f"{name}: memory", memory, whole=gpu.memory, foreign=gpu.foreign, unit="MiB")
+    yield _bar(
+        message("{name}: memory", name=name),
+        memory,
+        whole=gpu.memory,
+        foreign=gpu.foreign,
+        unit="MiB",
+    )
     cores = [(t, float(t.grant.cores)) for t in tenants if t.grant.cores]
     if not cores:
         return  # nobody has a share of the compute, so nothing of it is taken or free
-    yield _bar(f"{name}: compute", cores, whole=WHOLE_GPU, foreign=0, unit="%")
+    yield _bar(message("{name}: compute", name=name), cores, whole=WHOLE_GPU, foreign=0, unit="%")
 
 
 def _slots(gpu: Gpu, tenants: Sequence[DrawnTenant], name: str) -> Drawing:
@@ -93,8 +101,12 @@ def _slots(gpu: Gpu, tenants: Sequence[DrawnTenant], name: str) -> Drawing:
                 width=placed.profile.size * width - 1,
                 text=f"{tenant.letter} {_short(placed.profile.name)}",
                 state=state,
-                label=f"{_range(placed.start, placed.profile.size)}: {placed.profile},"
-                f" held by {tenant.name}",
+                label=message(
+                    "{slots}: {profile}, held by {name}",
+                    slots=_range(placed.start, placed.profile.size),
+                    profile=placed.profile,
+                    name=tenant.name,
+                ),
             )
         )
     for placed in gpu.instances:
@@ -105,19 +117,29 @@ def _slots(gpu: Gpu, tenants: Sequence[DrawnTenant], name: str) -> Drawing:
             DrawnBox(
                 x=placed.start * width,
                 width=placed.profile.size * width - 1,
-                text=f"{_short(placed.profile.name)} idle",
+                text=message("{profile} idle", profile=_short(placed.profile.name)),
                 state="idle",
-                label=f"{_range(placed.start, placed.profile.size)}: {placed.profile}, idle",
+                label=message(
+                    "{slots}: {profile}, idle",
+                    slots=_range(placed.start, placed.profile.size),
+                    profile=placed.profile,
+                ),
             )
         )
     boxes += [
-        DrawnBox(x=slot * width, width=width - 1, text="", state="free", label=f"slot {slot}: free")
+        DrawnBox(
+            x=slot * width,
+            width=width - 1,
+            text="",
+            state="free",
+            label=message("slot {slot}: free", slot=slot),
+        )
         for slot in range(slots)
         if not taken >> slot & 1
     ]
     return Drawing(
-        title=f"{name}: memory slots",
-        label=f"{name}: {slots} memory slots",
+        title=message("{name}: memory slots", name=name),
+        label=message("{name}: {slots} memory slots", name=name, slots=slots),
         boxes=tuple(sorted(boxes, key=lambda box: box.x)),
         ticks=tuple((slot * width + 2, str(slot)) for slot in range(slots)),
     )
@@ -128,12 +150,14 @@ def _short(profile: str) -> str:
     return profile.partition(".")[0]
 
 
-def _range(start: int, size: int) -> str:
-    return f"slot {start}" if size == 1 else f"slots {start} to {start + size - 1}"
+def _range(start: int, size: int) -> PageMessage:
+    if size == 1:
+        return message("slot {slot}", slot=start)
+    return message("slots {first} to {last}", first=start, last=start + size - 1)
 
 
 def _bar(
-    title: str,
+    title: PageMessage,
     parts: Sequence[tuple[DrawnTenant, float]],
     *,
     whole: float,
@@ -152,7 +176,12 @@ def _bar(
                 width=round(width, 2),
                 text=tenant.letter,
                 state="busy" if tenant.seen else "other",
-                label=f"{amount:,.0f} {unit}, held by {tenant.name}",
+                label=message(
+                    "{amount:,.0f} {unit}, held by {name}",
+                    amount=amount,
+                    unit=unit,
+                    name=tenant.name,
+                ),
             )
         )
         x += width
@@ -160,23 +189,28 @@ def _bar(
     for state, amount in (("foreign", foreign), ("free", rest)):
         width = WIDTH * amount / total
         if amount > 0:
-            label = f"{amount:,.0f} {unit} {state}"
-            text = state if width > 40 else ""  # noqa: PLR2004 -- the width of the word
+            words = _STATES[state]
+            label = joined_text(" ", (f"{amount:,.0f} {unit}", words))
+            text = words if width > 40 else ""  # noqa: PLR2004 -- the width of the word
             boxes.append(
                 DrawnBox(x=round(x, 2), width=round(width, 2), text=text, state=state, label=label)
             )
         x += width
-    return Drawing(title=title, label=f"{title}, of {whole:,.0f} {unit}", boxes=tuple(boxes))
+    return Drawing(
+        title=title,
+        label=message("{title}, of {whole:,.0f} {unit}", title=title, whole=whole, unit=unit),
+        boxes=tuple(boxes),
+    )
 
 
 def slot_table(gpu: Gpu, tenants: Sequence[DrawnTenant]) -> PageTable:
     """Return what is on *gpu* as a table, with the letters of the drawing."""
     return PageTable(
         name=f"gpu{gpu.index}",
-        caption=f"GPU {gpu.index}: what is on it",
+        caption=message("GPU {index}: what is on it", index=gpu.index),
         columns=COLUMNS,
         rows=(*(_tenant_cells(tenant) for tenant in tenants), *_idle_rows(gpu)),
-        empty="Nothing is promised on this GPU, and no MIG instance exists.",
+        empty=message("Nothing is promised on this GPU, and no MIG instance exists."),
     )
 
 
@@ -186,12 +220,12 @@ def _tenant_cells(tenant: DrawnTenant) -> tuple[TableCell, ...]:
     holder = code(tenant.holder.pod, href=href) if tenant.seen else plain(ANOTHER)
     container = tenant.holder.container if tenant.seen else ""
     placed = grant.placed
-    no_slots = "the GPU is not cut"
-    cores = unknown("MIG limits compute by itself, or no limit was asked for")
+    no_slots = message("the GPU is not cut")
+    cores = unknown(message("MIG limits compute by itself, or no limit was asked for"))
     return (
         code(tenant.letter),
         holder,
-        code(container, why="of another namespace"),
+        code(container, why=message("of another namespace")),
         code(placed.profile.name if placed else "", why=no_slots),
         number(placed.start if placed else None, why=no_slots),
         number(placed.profile.size if placed else None, why=no_slots),
@@ -204,14 +238,14 @@ def _idle_rows(gpu: Gpu) -> Iterator[tuple[TableCell, ...]]:
     for placed in gpu.instances:
         if not placed.mask & gpu.taken_slots:
             yield (
-                unknown("idle instances have no letter"),
-                plain("idle"),
-                unknown("nobody holds it"),
+                unknown(message("idle instances have no letter")),
+                plain(message("idle")),
+                unknown(message("nobody holds it")),
                 code(placed.profile.name),
                 number(placed.start),
                 number(placed.profile.size),
                 mib(placed.profile.memory),
-                unknown("MIG limits compute by itself"),
+                unknown(message("MIG limits compute by itself")),
             )
 
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from allocator.model.untrusted import is_safe_name
+from console.languages.messages import message
 from console.pages.parts.blocks import DrawnLine, PageChart, PageTable, TableColumn
 from console.pages.parts.cell import TableCell, ago, mib, percent, stamp
 from console.records.query import Scope
@@ -18,11 +19,11 @@ IDLE_HOURS: Final = 6
 PROMISED: Final = "vgpu_container_memory_limit_bytes"
 USED: Final = "vgpu_container_memory_used_bytes"
 LAST_KERNEL: Final = "vgpu_container_last_kernel_timestamp_seconds"
-WITHOUT: Final = (
-    "No Prometheus is configured, so what is used is not known. The console asks one that is named"
-    " by its option --prometheus."
+WITHOUT: Final = message(
+    "No Prometheus is configured, so what is used is not known. The console asks "
+    "one that is named by its option --prometheus."
 )
-UNANSWERED: Final = "Prometheus did not answer, so what is used is not known just now."
+UNANSWERED: Final = message("Prometheus did not answer, so what is used is not known just now.")
 _MIB: Final = 1024**2
 _DAY_MINUTES: Final = 24 * 60
 
@@ -149,8 +150,11 @@ def usage_blocks(
     begin, end = min(time for time, _ in points), max(time for time, _ in points)
     top = max(1.0, *(amount for _, amount in points))
     yield PageChart(
-        title="Used and promised memory, last 24 hours",
-        label=f"Used (solid line) and promised (dashed line), from 0 to {top / _MIB:,.0f} MiB",
+        title=message("Used and promised memory, last 24 hours"),
+        label=message(
+            "Used (solid line) and promised (dashed line), from 0 to {top:,.0f} MiB",
+            top=top / _MIB,
+        ),
         lines=tuple(
             DrawnLine(name=name, points=_polyline(pairs, begin, end, top=top), state=name)
             for name, pairs in lines.items()
@@ -178,12 +182,12 @@ def _usage_table(
     return PageTable(
         name="usage",
         folded=True,
-        caption="Used and promised memory over time",
+        caption=message("Used and promised memory over time"),
         columns=(
-            TableColumn(key="at", title="When"),
-            TableColumn(key="used_mib", title="Used", numeric=True),
-            TableColumn(key="promised_mib", title="Promised", numeric=True),
-            TableColumn(key="used_percent", title="Share", numeric=True),
+            TableColumn(key="at", title=message("When")),
+            TableColumn(key="used_mib", title=message("Used"), numeric=True),
+            TableColumn(key="promised_mib", title=message("Promised"), numeric=True),
+            TableColumn(key="used_percent", title=message("Share"), numeric=True),
         ),
         rows=tuple(
             _usage_cells(time, used.get(time), promised.get(time), now=now) for time in times
@@ -195,7 +199,7 @@ def _usage_cells(
     time: float, used: float | None, promised: float | None, *, now: datetime
 ) -> tuple[TableCell, ...]:
     moment = stamp(datetime.fromtimestamp(time, UTC))
-    missing = "no sample of that time"
+    missing = message("no sample of that time")
     return (
         ago(moment, now),
         mib(None if used is None else int(used / _MIB), why=missing),

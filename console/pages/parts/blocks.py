@@ -7,10 +7,13 @@ from typing import ClassVar, Final
 
 from allocator.report.terminal_lines import Tone
 from console.access.viewer import Viewer
+from console.languages.choice import BROWSERS_ENGLISH, KEY, Language, LanguageChoice
+from console.languages.messages import PageMessage, message
 from console.pages.parts.cell import TableCell
 from console.pages.parts.links import address
 
-STATE_KEYS: Final = ("format", "table", "after")  # of the answer, not of what is asked
+_NOTHING: Final = message("Nothing.")
+STATE_KEYS: Final = ("format", "table", "after", KEY)  # of the answer, not of what is asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,10 +24,19 @@ class PageQuestion:
     values: Mapping[str, str] = field(default_factory=dict)
     viewer: Viewer
     now: datetime
+    language: LanguageChoice = BROWSERS_ENGLISH
 
     def value(self, key: str) -> str:
         """Return a value without blanks around it; empty where it is absent."""
         return self.values.get(key, "").strip()
+
+    def in_language(self, language: Language) -> str:
+        """Return the address of this page in another language, also of a later part of a list.
+
+        It has no path, and so repeats no name of the one at which the page is.
+        """
+        kept = {key: value for key, value in self.values.items() if key not in ("format", "table")}
+        return address("", {**kept, KEY: language})
 
     def with_values(self, **changes: str) -> str:
         """Return the address of this page with other values; empty ones are left out."""
@@ -37,7 +49,7 @@ class TableColumn:
     """A column; ``key`` is its name in JSON and CSV."""
 
     key: str
-    title: str
+    title: PageMessage
     numeric: bool = False
     wide: bool = False  # holds sentences, or amounts with their units
 
@@ -48,10 +60,10 @@ class PageTable:
 
     kind: ClassVar[str] = "table"
     name: str  # unique on its page
-    caption: str
+    caption: PageMessage
     columns: tuple[TableColumn, ...]
     rows: tuple[tuple[TableCell, ...], ...]
-    empty: str = "Nothing."  # in place of rows: why there are none, and what would make one
+    empty: PageMessage = _NOTHING  # in place of rows: why there are none, and what would make one
     command: str = ""  # that would
     more: str = ""  # address of the next page
     note: str = ""
@@ -99,7 +111,7 @@ class LifeLine:
     """What happened to a pod, the earliest first."""
 
     kind: ClassVar[str] = "life"
-    title: str
+    title: PageMessage
     events: tuple[LifeEvent, ...]
     empty: str = ""
 
@@ -108,7 +120,7 @@ class LifeLine:
 class PageFacet:
     """One field with its values, their counts, and the addresses that choose them."""
 
-    title: str
+    title: PageMessage
     choices: tuple[tuple[str, int, str, bool], ...]  # text, count, address, chosen
 
 
@@ -126,7 +138,7 @@ class FormField:
     """One input of a form."""
 
     name: str
-    label: str
+    label: PageMessage
     value: str = ""
     hint: str = ""
     problem: str = ""
@@ -141,10 +153,10 @@ class PageForm:
 
     kind: ClassVar[str] = "form"
     name: str
-    title: str
+    title: PageMessage
     action: str
     fields: tuple[FormField, ...]
-    submit: str
+    submit: PageMessage
     posts: bool = False
     token: str = ""
 
@@ -165,8 +177,8 @@ class Drawing:
     """Boxes in a row: the slots of a GPU, or the parts of an amount."""
 
     kind: ClassVar[str] = "drawing"
-    title: str
-    label: str
+    title: PageMessage
+    label: PageMessage
     boxes: tuple[DrawnBox, ...]
     ticks: tuple[tuple[float, str], ...] = ()
     width: float = 400
@@ -186,8 +198,8 @@ class PageChart:
     """Amounts over time as lines; a table beside it has the same."""
 
     kind: ClassVar[str] = "chart"
-    title: str
-    label: str
+    title: PageMessage
+    label: PageMessage
     lines: tuple[DrawnLine, ...]
     top: str  # the amount at its upper edge
     width: float = 400
@@ -233,8 +245,8 @@ PageBlock = (
 class PageView:
     """A page; ``document`` is its JSON where that is no table."""
 
-    title: str  # of the browser's window
-    heading: str
+    title: PageMessage  # of the browser's window
+    heading: PageMessage
     blocks: tuple[PageBlock, ...]
     word: TableCell | None = None  # beside the heading
     document: Mapping[str, object] | None = None

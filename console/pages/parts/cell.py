@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from allocator.report.terminal_lines import Tone
-from console.get.table import span
+from console.languages.messages import PageMessage, message
+from console.pages.parts.durations import duration
 
 DASH: Final = "\N{EN DASH}"  # unknown, or nothing; never shown as 0
 MARKS: Final = {
@@ -34,7 +35,7 @@ class TableCell:
         """Return the value for programs; ``None`` where it is unknown."""
         if self.value is not None:
             return self.value
-        return None if self.text == DASH else self.text
+        return None if self.text == DASH else str(self.text)  # English, without its template
 
 
 def unknown(title: str = "") -> TableCell:
@@ -72,7 +73,7 @@ def mib(value: int | None, *, why: str = "") -> TableCell:
 def percent(part: float, whole: float) -> TableCell:
     """Return a share without decimals; a dash where there is no whole."""
     if not whole:
-        return unknown("there is nothing that it could be a share of")
+        return unknown(message("there is nothing that it could be a share of"))
     share = round(100 * part / whole)
     return TableCell(text=f"{share} %", value=share)
 
@@ -124,6 +125,8 @@ def at(text: str, now: datetime, *, why: str = "") -> TableCell:
     return replace(cell, text=cell.title, note=cell.text, title="") if cell.at else cell
 
 
-def _relative(passed: timedelta) -> str:
+def _relative(passed: timedelta) -> PageMessage:
     ahead = passed < timedelta(seconds=-1)
-    return f"in {span(-passed)}" if ahead else f"{span(passed)} ago"
+    if ahead:
+        return message("in {duration}", duration=duration(-passed))
+    return message("{duration} ago", duration=duration(passed))

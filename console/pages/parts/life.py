@@ -1,6 +1,6 @@
 """The life line: the records of a pod as events, each in a sentence."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final, assert_never
 
@@ -24,10 +24,11 @@ from allocator.audit.record import (
     WorkloadRecord,
 )
 from allocator.report.terminal_lines import Tone
-from console.get.table import span
+from console.languages.messages import PageMessage, joined_text, message
 from console.pages.parts.blocks import LifeEvent, LifeLine
 from console.pages.parts.cell import MARKS, at, time_of
-from console.pages.parts.words import device_text, given_text
+from console.pages.parts.durations import duration
+from console.pages.parts.words import device_text, given_text, verdict_text
 from console.records.rows import StoredRecord
 
 Saying = tuple[str, str, Tone]  # what happened, in words, and its tone
@@ -37,11 +38,15 @@ _VERDICT_TONES: Final = {
     "refused": Tone.BAD,
     "error": Tone.BAD,
 }
+_BINDS: Final[Mapping[str, PageMessage]] = {
+    "promised": message("bound"),
+    "refused": message("bind refused"),
+}
 _WHY_RELEASED: Final = {
-    "over": "the pod is over",
-    "unbound": "the pod was never bound",
-    "elsewhere": "the pod was bound to another node",
-    "replaced": "another entry took its place",
+    "over": message("the pod is over"),
+    "unbound": message("the pod was never bound"),
+    "elsewhere": message("the pod was bound to another node"),
+    "replaced": message("another entry took its place"),
 }
 
 
@@ -50,11 +55,15 @@ def life_line(
 ) -> LifeLine:
     """Return *records*, the earliest first, as events; *most* is what the store returns at most."""
     events = tuple(life_event(stored, now, people=people) for stored in records)
-    note = f"Only the first {most} records are shown." if len(records) >= most else ""
+    note = (
+        message("Only the first {most} records are shown.", most=most)
+        if len(records) >= most
+        else ""
+    )
     return LifeLine(
-        title="What happened",
+        title=message("What happened"),
         events=events,
-        empty=note or ("" if events else "No record of this pod is stored any more."),
+        empty=note or ("" if events else message("No record of this pod is stored any more.")),
     )
 
 
@@ -64,14 +73,16 @@ def life_event(stored: StoredRecord, now: datetime, *, people: bool) -> LifeEven
     what, text, tone = saying(record, people=people)
     node = record.node if record.component is Component.AGENT else ""
     source = " ".join(filter(None, (record.component, record.instance or node)))
-    sender = f"; sent by {stored.sender}" if stored.sender and people else ""
+    parts: list[str] = [source]
+    if stored.sender and people:
+        parts.append(message("sent by {sender}", sender=stored.sender))
     return LifeEvent(
         when=at(record.at, now),
         what=what,
         text=text,
         tone=tone,
         mark=MARKS.get(tone, ""),
-        source=f"{source}{sender}",
+        source=joined_text("; ", parts),
     )
 
 
@@ -84,8 +95,9 @@ def saying(record: AnyRecord, *, people: bool) -> Saying:
             return _bind(record)
         case ReleasedRecord(why=why, containers=containers):
             what = given_text(containers)
-            text = f"{_WHY_RELEASED.get(why, why)}{f'; it held {what}' if what else ''}"
-            return "released", text, Tone.LABEL
+            held = message("it held {devices}", devices=what) if what else ""
+            text = joined_text("; ", filter(None, (_WHY_RELEASED.get(why, why), held)))
+            return message("released"), text, Tone.LABEL
         case (
             AllocatedRecord()
             | StartedRecord()
@@ -102,25 +114,31 @@ def saying(record: AnyRecord, *, people: bool) -> Saying:
 
 def _admission(record: AdmissionRecord, *, people: bool) -> Saying:
     tone = _VERDICT_TONES.get(record.outcome, Tone.PLAIN)
-    by = f" for {record.user}" if record.user and people else ""
+    step: str = record.step
+    if record.user and people:
+        step = message("{step} for {user}", step=step, user=record.user)
     took = _milliseconds(record.duration_seconds)
+    text: str = ""
     if record.findings:
         text = "; ".join(finding.text for finding in record.findings)
     elif record.mode:
-        text = f"mode {record.mode}{f': {record.rule}' if record.rule else ''}"
-    else:
-        text = ""
+        mode = message("mode {mode}", mode=record.mode)
+        text = joined_text(": ", filter(None, (mode, record.rule)))
     age = _snapshot_age(record.snapshot_age_seconds)
-    details = ", ".join(filter(None, (f"{record.step}{by}", took, age)))
-    return str(record.outcome), f"{text} ({details})" if text else details, tone
+    details = joined_text(", ", filter(None, (step, took, age)))
+    if text:
+        details = message("{text} ({details})", text=text, details=details)
+    return verdict_text(record.outcome), details, tone
 
 
 def _snapshot_age(seconds: float | None) -> str:
-    return "" if seconds is None else f"on a snapshot {seconds:,.1f} s old"
+    return "" if seconds is None else message("on a snapshot {seconds:,.1f} s old", seconds=seconds)
 
 
 def _milliseconds(seconds: float | None) -> str:
-    return "" if seconds is None else f"in {1000 * seconds:,.1f} ms"
+    if seconds is None:
+        return ""
+    return message("in {milliseconds:,.1f} ms", milliseconds=1000 * seconds)
 
 
 def _bind(record: BindRecord) -> Saying:
@@ -128,19 +146,17 @@ def _bind(record: BindRecord) -> Saying:
     given = given_text(record.containers)
     gpus = sorted({device.gpu for part in record.containers for device in part.devices})
     parts = [
-        f"to {record.node}" if record.node else "",
+        message("to {node}", node=record.node) if record.node else "",
         given,
-        f"on {', '.join(gpus)}" if gpus else "",
+        message("on {device}", device=", ".join(gpus)) if gpus else "",
         record.text,
         f"[{record.reason}]" if record.reason else "",
         _milliseconds(record.duration_seconds),
     ]
-    what = {"promised": "bound", "refused": "bind refused"}.get(
-        record.outcome, "left to another plugin"
-    )
+    what = _BINDS.get(record.outcome, message("left to another plugin"))
     if type(record) is not BindRecord:
-        what = f"late: {what}"
-    return what, ", ".join(filter(None, parts)), tone
+        what = message("late: {what}", what=what)
+    return what, joined_text(", ", filter(None, parts)), tone
 
 
 def _on_node(
@@ -148,21 +164,33 @@ def _on_node(
 ) -> Saying:
     match record:
         case AllocatedRecord(container=container, devices=devices, waited_seconds=waited):
-            texts = ", ".join(
-                f"{device_text(device)} on {device.instance or device.gpu}" for device in devices
-            )
-            after = "" if waited is None else f", after {waited:,.1f} s"
-            return "allocated", f"{container}: {texts}{after}", Tone.PLAIN
+            texts = [
+                message(
+                    "{amount} on {device}",
+                    amount=device_text(device),
+                    device=device.instance or device.gpu,
+                )
+                for device in devices
+            ]
+            if waited is not None:
+                texts.append(message("after {seconds:,.1f} s", seconds=waited))
+            text = joined_text(": ", (container, joined_text(", ", texts)))
+            return message("allocated"), text, Tone.PLAIN
         case StartedRecord(container=container, restarts=restarts):
-            again = f", restart {restarts}" if restarts else ""
-            return "started", f"{container}{again}", Tone.GOOD
+            again = message("restart {number}", number=restarts) if restarts else ""
+            text = joined_text(", ", filter(None, (container, again)))
+            return message("started"), text, Tone.GOOD
         case StartRefusedRecord(container=container, text=text):
-            return "start refused", f"{container}: {text}", Tone.BAD
+            return message("start refused"), f"{container}: {text}", Tone.BAD
         case ViolationRecord(violation=violation, text=text, container=container):
             whose = f"{container}: " if container else ""
-            return f"violation: {violation}", f"{whose}{text}", Tone.BAD
+            return (
+                message("violation: {violation}", violation=violation),
+                f"{whose}{text}",
+                Tone.BAD,
+            )
         case EvictedRecord(text=text):
-            return "evicted", text, Tone.BAD
+            return message("evicted"), text, Tone.BAD
         case _:
             assert_never(record)
 
@@ -170,9 +198,10 @@ def _on_node(
 def _waiting(record: WaitingRecord) -> Saying:
     if record.state == "over":
         seconds = record.seconds
-        text = "" if seconds is None else f"after {seconds:,.0f} s"
-        return "waits no longer", text, Tone.GOOD
-    what = "waits" if record.state == "begun" else "waits for another reason"
+        text = "" if seconds is None else message("after {seconds:,.0f} s", seconds=seconds)
+        return message("waits no longer"), text, Tone.GOOD
+    begun = record.state == "begun"
+    what = message("waits") if begun else message("waits for another reason")
     return what, ": ".join(filter(None, (record.reason, record.text))), Tone.WARN
 
 
@@ -188,27 +217,45 @@ def _of_others(
 ) -> Saying:
     match record:
         case ReconfiguredRecord(gpu=gpu, done=done, text=text):
-            return "reconfigured" if done else "not reconfigured", f"{gpu}: {text}", _tone(done)
+            what = message("reconfigured") if done else message("not reconfigured")
+            return what, f"{gpu}: {text}", _tone(done)
         case HealthRecord(gpu=gpu, healthy=healthy, text=text):
-            what = "GPU returned" if healthy else "GPU left service"
+            what = message("GPU returned") if healthy else message("GPU left service")
             return what, ": ".join(filter(None, (gpu, text))), _tone(healthy)
         case SettingsRecord(configmap=configmap, accepted=accepted, author=author):
-            by = f", by {author}" if author and people else ""
-            what = "settings in force" if accepted else "settings rejected"
-            problems = "".join(f"; {problem}" for problem in record.problems)
-            return what, f"{configmap}{by}{problems}", _tone(accepted)
-        case CertificateRecord(text=text, done=done, not_after=not_after):
-            until = f", valid until {not_after}" if not_after else ""
-            return "certificate", f"{text}{until}", _tone(done)
-        case WorkloadRecord(operation=operation, object=owner, user=user, warnings=warnings):
-            by = f" by {user}" if user and people else ""
-            said = "".join(f"; warned: {warning}" for warning in warnings)
-            text = f"{operation.lower()} of {owner.kind} {owner.name}{by}{said}"
-            return "workload", text, Tone.WARN if warnings else Tone.PLAIN
+            by = message("by {author}", author=author) if author and people else ""
+            what = message("settings in force") if accepted else message("settings rejected")
+            changed = joined_text(", ", filter(None, (configmap, by)))
+            return what, joined_text("; ", (changed, *record.problems)), _tone(accepted)
+        case CertificateRecord(done=done):
+            return message("certificate"), with_end(record), _tone(done)
+        case WorkloadRecord(warnings=warnings):
+            text = _workload(record, people=people)
+            return message("workload"), text, Tone.WARN if warnings else Tone.PLAIN
         case SnapshotRecord(content_digest=digest):
-            return "snapshot", f"of what decisions rest on, {digest}", Tone.PLAIN
+            text = message("of what decisions rest on, {digest}", digest=digest)
+            return message("snapshot"), text, Tone.PLAIN
         case _:
             assert_never(record)
+
+
+def _workload(record: WorkloadRecord, *, people: bool) -> PageMessage:
+    """Return who did what with a workload, and what the webhook said."""
+    operation, name = record.operation.lower(), f"{record.object.kind} {record.object.name}"
+    if record.user and people:
+        text = message(
+            "{operation} of {object} by {user}", operation=operation, object=name, user=record.user
+        )
+    else:
+        text = message("{operation} of {object}", operation=operation, object=name)
+    warned = [message("warned: {warning}", warning=warning) for warning in record.warnings]
+    return joined_text("; ", (text, *warned))
+
+
+def with_end(record: CertificateRecord) -> PageMessage:
+    """Return what became of a certificate, and until when it is valid."""
+    until = message("valid until {time}", time=record.not_after) if record.not_after else ""
+    return joined_text(", ", filter(None, (record.text, until)))
 
 
 def _tone(good: bool) -> Tone:  # noqa: FBT001 -- the truth is all there is
@@ -218,4 +265,6 @@ def _tone(good: bool) -> Tone:  # noqa: FBT001 -- the truth is all there is
 def started_after(row_first: str, started_at: str) -> str:
     """Return how long after its admission a pod started; empty where one is unknown."""
     first, started = time_of(row_first), time_of(started_at)
-    return "" if first is None or started is None else f"{span(started - first)} after admission"
+    if first is None or started is None:
+        return ""
+    return message("{duration} after admission", duration=duration(started - first))

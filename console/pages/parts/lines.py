@@ -1,6 +1,7 @@
 """Lines of the terminal as facts of a page: labels with what is said behind them."""
 
 from collections.abc import Iterable
+from typing import Final
 
 from allocator.report.terminal_lines import (
     CutLine,
@@ -10,8 +11,56 @@ from allocator.report.terminal_lines import (
     Tone,
     WrappedLine,
 )
+from console.languages.messages import message
 from console.pages.parts.blocks import FactList
 from console.pages.parts.cell import TableCell, word
+
+# The labels and verdicts that lines of ours begin with; what is said behind them is English.
+_LABELS: Final = {
+    str(label): label
+    for label in (
+        message("admitted"),
+        message("asked"),
+        message("bound"),
+        message("events"),
+        message("given"),
+        message("holds"),
+        message("limits"),
+        message("missing"),
+        message("no entry"),
+        message("nodes"),
+        message("now"),
+        message("or after"),
+        message("pod"),
+        message("pods"),
+        message("refused"),
+        message("reserved"),
+        message("stale"),
+        message("tried"),
+        message("try"),
+        message("waits"),
+        message("warning"),
+        message("why"),
+        message("WAITING"),
+        message("RESERVED"),
+        message("BOUND"),
+        message("FAILING"),
+        message("RUNNING"),
+        message("BYPASSED"),
+        message("ENDED"),
+        message("GONE"),
+    )
+}
+_WORDS: Final = {
+    str(word): word
+    for word in (
+        message("FITS NOW"),
+        message("NO REQUEST"),
+        message("NOT NOW"),
+        message("NEVER FITS"),
+        message("REFUSED"),
+    )
+}
 
 
 def facts_of(title: str, lines: Iterable[Line], *, name: str = "") -> FactList:
@@ -30,9 +79,9 @@ def facts_of(title: str, lines: Iterable[Line], *, name: str = "") -> FactList:
 def _label_and_text(line: Line) -> tuple[str, TableCell]:
     match line:
         case HeadingLine(title=title, word=text, tone=tone):
-            return title, word(text, tone)
+            return title, word(_WORDS.get(text, text), tone)
         case WrappedLine(head=head, text=text, tone=tone):
-            return head.strip(), word(text, tone)
+            return _LABELS.get(head.strip(), head.strip()), word(text, tone)
         case ListLine(head=head, start=start, items=items, tone=tone):
             texts = ", ".join(dict.fromkeys(items))
             return "", word(f"{' '.join(head.split())}: {start}{texts}", tone)

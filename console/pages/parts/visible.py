@@ -12,9 +12,10 @@ from typing import Final
 from console.cluster.pod import PodView
 from console.cluster.snapshot import ClusterView
 from console.explain.why import PodWhy
+from console.languages.messages import message
 from console.records.query import Scope
 
-ANOTHER: Final = "another namespace"
+ANOTHER: Final = message("another namespace")
 
 
 def sees(scope: Scope, namespace: str) -> bool:

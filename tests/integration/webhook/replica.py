@@ -87,7 +87,7 @@ async def replica(server: ApiServer, *tokens: str) -> AsyncIterator[Ports]:
             entropy=1,
             now=SYSTEM.wall,
             defer=journal.defer,
-            joined=journal.remember_joined,
+            encodable=journal.remember_encodable,
         )
         events = Recorder(client, controller="vgpu-admission.io/webhook", instance="replica")
         watch = pod_informer()

@@ -7,6 +7,7 @@ from benchmarks.audit import AT_LEAST, AT_MOST, bars
 from benchmarks.audit_fill import fill
 from benchmarks.audit_reader import measure
 from console.records.query import EVERYTHING, DecisionFilter, PageRequest, RecordFilter
+from console.records.times import rfc3339
 from console.store.opening import open_store
 
 
@@ -22,6 +23,16 @@ def test_copies_are_decisions_of_their_own(tmp_path: Path) -> None:
     ids = [one.record.id for one in store.export(EVERYTHING, RecordFilter())]
     assert len(set(ids)) == len(ids) == filled.records == store.figures().records
     store.close()
+
+
+def test_nothing_is_filled_in_that_has_not_happened_yet(tmp_path: Path) -> None:
+    """The last pods of a close row would end after now, and a store refuses such records."""
+    filled = fill(tmp_path / "records.db", decisions=600, nodes=1)
+    store = open_store(str(filled.file))
+    times = [one.record.at for one in store.export(EVERYTHING, RecordFilter())]
+    store.close()
+    assert max(times) < rfc3339(filled.end)
+    assert filled.records == len(times)
 
 
 def test_every_bar_is_judged(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from tests.builders.model import T4, nodes_of
 END = datetime(2026, 11, 24, 23, 0, tzinfo=UTC)
 VERSION = "1.2.3"
 PAGES = (
-    "", "decisions", "pods", "nodes", "nodes/h100", "fit", "namespaces", "waiting", "health",
-    "settings", "records", "reasons",
+    "", "decisions?since=all", "pods", "nodes", "nodes/h100", "fit", "namespaces", "waiting",
+    "health", "settings", "records", "reasons",
 )  # fmt: skip
 
 
@@ -51,7 +51,7 @@ def test_every_page_shows_something() -> None:
     assert {path: status for path, (status, _) in found.items()} == dict.fromkeys(
         PAGES, HTTPStatus.OK
     )
-    assert "language/" in found["decisions"][1]
+    assert "language/" in found["decisions?since=all"][1]
     assert "h100" in found["nodes"][1]
 
 
@@ -63,7 +63,7 @@ def test_a_decision_is_decided_again_on_its_page() -> None:
             serving_console(told, version=VERSION) as console,
             aiohttp.ClientSession() as calls,
         ):
-            async with calls.get(f"{console.url}decisions?state=running") as reply:
+            async with calls.get(f"{console.url}decisions?state=running&since=all") as reply:
                 href = re.search(r'href="/(decisions/[^"?]+/[^"?]+)"', await reply.text())
             assert href is not None
             async with calls.get(console.url + href[1]) as reply:
@@ -89,7 +89,7 @@ def test_more_records_are_stored_while_it_serves() -> None:
                 console.sink.remember(record)
             async with asyncio.timeout(10):
                 while True:
-                    async with calls.get(f"{console.url}decisions?period=all") as reply:
+                    async with calls.get(f"{console.url}decisions?since=all") as reply:
                         text = await reply.text()
                     if "old-card" in text:
                         return text

@@ -1,6 +1,7 @@
 """Events are counted, bounded and never in anyone's way."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -8,6 +9,7 @@ from kube.events import (
     BUDGET,
     MOST_SERIES,
     MOST_WAITING,
+    REFRESH,
     Event,
     Recorder,
     Reference,
@@ -208,3 +210,19 @@ def test_what_is_remembered_of_series_is_bounded() -> None:
     assert desk.recorder.tally.written == MOST_SERIES + 20
     assert len(desk.recorder._series) == MOST_SERIES  # noqa: SLF001 -- what grows is inside
     assert len(desk.recorder._spent) == MOST_SERIES  # noqa: SLF001 -- the same
+
+
+def test_events_of_one_series_are_one_whatever_their_notes() -> None:
+    """The first note is told; what names another series, or none, is another Event."""
+    desk = Desk()
+
+    for number in range(5):
+        desk.write(replace(event(f"try {number}"), series="short"))
+    desk.time.now += REFRESH
+    desk.write(replace(event("try 5"), series="long"))
+    desk.time.now += 1
+    desk.write(event("try 6"))
+    desk.write(replace(event("try 7"), series="short"))
+
+    counts = {one["note"]: one.get("series", {}).get("count", 1) for one in desk.written()}
+    assert counts == {"try 0": 6, "try 5": 1, "try 6": 1}

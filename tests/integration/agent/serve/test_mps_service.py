@@ -1,10 +1,17 @@
 """The whole agent on a node in mode mps: from the configuration to a container and back."""
 
+from typing import Never
+
 import orjson
+import pytest
 
 from agent.deviceplugin.cdi import file_name
-from agent.driver.driver import ComputeMode
+from agent.driver.driver import ComputeMode, DriverError, Fault
+from agent.driver.driver_thread import DriverThread
+from agent.mps.journal_files import MpsJournal
+from agent.mps.partitions.book_files import PartitionBook
 from agent.mps.simulated.simulated_files import SimulatedDaemons
+from agent.serve.mps_service import MpsParts, MpsService
 from allocator.ledger.schema import spec_of
 from allocator.model.allocation import Grant
 from allocator.model.request import Mode
@@ -12,6 +19,7 @@ from allocator.model.units import CorePercent, MiB
 from tests.builders.gpunodes import entry
 from tests.builders.model import soft_grant
 from tests.fakes.api_objects import parsed
+from tests.fakes.driver import RelayedDriver
 from tests.integration.agent.serve.test_agent import DEVICES, GPU_NODES, Scene, run_agent
 from tests.integration.waiting import until
 
@@ -21,6 +29,7 @@ IN_MPS = (
     {"config.json": '{"nodeconfig": [{"name": "n", "operatingmode": "mps"}]}'},
 )
 NOT_IN_MPS = {"config.json": '{"nodeconfig": [{"name": "n", "operatingmode": "hami-core"}]}'}
+GONE = "GPU-11111111-2222-3333-4444-555555555555"
 SHARED = 1  # the index of the GPU that is not in MIG mode
 
 
@@ -189,3 +198,43 @@ def test_a_container_on_a_partitioned_gpu_gets_a_partition() -> None:
         await until(lambda: not daemons.daemon(gpu).partitions)
 
     run_agent(act, IN_STATIC_MPS)
+
+
+def unavailable(call: str, _: tuple[object, ...]) -> Never:
+    """Be a driver that is not there."""
+    raise DriverError(Fault.UNAVAILABLE, call, "Driver Not Loaded (9)")
+
+
+def service_without_driver(scene: Scene, journal: MpsJournal) -> MpsService:
+    """Return mode mps of the agent that comes after the driver has gone: it has seen no GPU."""
+    parts = MpsParts(
+        informer=scene.parts.node_informer,
+        worker=DriverThread(RelayedDriver(unavailable)),
+        hardware=lambda: None,
+        pods=dict,
+        report=lambda *_: None,
+        count=lambda _: None,
+        changed=lambda: None,
+        is_loaded=lambda: False,
+    )
+    daemons = SimulatedDaemons(scene.root / "daemons")
+    book = PartitionBook(scene.root / "mps-partitions.json", boot="boot-1")
+    return MpsService(parts, daemons, journal=journal, book=book, root="/usr/local/vgpu")
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["gpunode", "no-gpunode"])
+def test_an_agent_leaves_a_node_whose_driver_has_gone(*, known: bool) -> None:
+    """It finds a journal, entries of nobody, and no driver that could be asked."""
+
+    async def act(scene: Scene) -> None:
+        await scene.wait_until_serving()
+        if not known:
+            scene.server.objects.delete(parsed(f"{GPU_NODES}/n"))
+            await until(lambda: scene.parts.node_informer.gpu_node is None)
+        file = scene.root / "mps.json"
+        MpsJournal(file, boot="boot-1").record(GONE, ComputeMode.DEFAULT)
+        service = service_without_driver(scene, MpsJournal(file, boot="boot-1"))
+        assert await service.withdraw(in_use=False)
+        assert not MpsJournal(file, boot="boot-1").before
+
+    run_agent(act)

@@ -101,6 +101,36 @@ def test_it_says_that_nothing_is_left_once_that_is_so(tmp_path: Path) -> None:
     play(act)
 
 
+class SlowGpus:
+    """GPUs that are out of mode mps only when they are asked a third time."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def withdraw(self, *, in_use: bool) -> bool:
+        self.asked += not in_use
+        return self.asked > 2
+
+
+def test_it_says_what_files_are_kept_for(tmp_path: Path) -> None:
+    """The journal of compute modes stays until all are put back, and nothing is complete then."""
+    files = AgentFiles(tmp_path)
+
+    async def act(scene: Scene) -> None:
+        leaving = withdrawal(scene, files)
+        leaving.mps = SlowGpus()
+        with capture_logs() as logs:
+            for _ in range(2):
+                await leaving.step()
+                assert files.remaining()
+            await leaving.step()
+            assert not files.remaining()
+        kept = "files kept until all GPUs have left mode mps"
+        assert [line["event"] for line in logs] == [kept, "withdrawal complete"]
+
+    play(act)
+
+
 async def _set_slot_capacity(scene: Scene, amount: str) -> None:
     """Let kubelet write how many slots there are."""
     scene.change(f"{NODE}/n", status={"capacity": {"cpu": "2", SLOT: amount}})

@@ -197,6 +197,9 @@ def test_a_shared_name_leaves_hamis_vocabulary_out(*, settings_first: bool) -> N
 
         (volcano,) = inventory.vocabularies
         assert volcano.memory == "nvidia.com/gpumem"
+        (lost,) = inventory.lost
+        found = lost.vocabulary.name, lost.name, lost.key
+        assert found == ("hami", "nvidia.com/gpumem", "resourceMemoryName")
 
     with capture_logs() as logs:
         play(scene)

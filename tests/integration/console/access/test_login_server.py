@@ -13,8 +13,9 @@ from urllib.parse import urlencode
 
 import pytest
 from aiohttp import ClientError
+from structlog.testing import capture_logs
 
-from console.access.login_server import LARGEST_FORM, login_address, safe_next
+from console.access.login_server import LARGEST_FORM, LONGEST_NEXT, login_address, safe_next
 from console.access.session import FORM_COOKIE, SESSION_COOKIE
 from console.store.opening import open_store
 from console.store.store import RecordStore
@@ -51,6 +52,7 @@ class Browser:
     hidden: dict[str, str] = field(default_factory=dict)
     attributes: list[str] = field(default_factory=list)
     location: str = ""
+    retry_after: str = ""
     text: str = ""
 
     async def ask(self, path: str, fields: Mapping[str, str] | None = None, **headers: str) -> int:
@@ -68,6 +70,7 @@ class Browser:
             data=b"" if fields is None else urlencode(fields).encode(),
         ) as response:
             self.text = await response.text()
+            self.retry_after = response.headers.get("retry-after", "")
             self.location = response.headers.get("location", "")
             self.attributes = response.headers.getall("set-cookie", [])
             for line in self.attributes:
@@ -79,6 +82,18 @@ class Browser:
     async def log_in(self, who: str, **headers: str) -> int:
         await self.ask("/login")
         return await self.ask("/login", {**self.hidden, "token": who}, **headers)
+
+    def logins(self) -> dict[str, int]:
+        """Return how many logins were counted, by what became of them."""
+        lines = self.site.metrics.text()[1].decode().splitlines()
+        found = [line for line in lines if line.startswith("vgpu_console_logins_total")]
+        counts = {line.split('"')[1]: int(float(line.split()[-1])) for line in found}
+        return {result: number for result, number in counts.items() if number}
+
+    def seconds_of(self, name: str) -> int:
+        """Return for how long the cookie that was set last is kept."""
+        [line] = [line for line in self.attributes if line.startswith(f"{name}=")]
+        return int(SimpleCookie(line)[name]["max-age"])
 
     async def sees(self) -> int:
         """Return the status of data that only viewers get."""
@@ -101,6 +116,8 @@ def test_a_token_becomes_a_session(store: RecordStore) -> None:
             assert await browser.sees() == 401
             assert await browser.log_in("t-amy") == 303
             assert browser.location == "/"
+            assert browser.seconds_of(SESSION_COOKIE) == 8 * 3600
+            assert browser.seconds_of(FORM_COOKIE) == 0
             assert await browser.sees() == 200
             copy = dict(browser.cookies)
 
@@ -109,6 +126,7 @@ def test_a_token_becomes_a_session(store: RecordStore) -> None:
             assert await browser.ask("/logout", browser.hidden) == 303
             assert browser.location == "/login"
             assert browser.cookies[SESSION_COOKIE] == ""
+            assert browser.seconds_of(SESSION_COOKIE) == 0
             assert await browser.sees() == 401
             browser.cookies = copy
             assert await browser.sees() == 401
@@ -158,8 +176,12 @@ def test_a_session_ends_with_its_token(store: RecordStore) -> None:
         async with console(store, clock) as browser:
             browser.site.reviews.add_user(f"e30.{body}.x", "amy")
             assert await browser.log_in(f"e30.{body}.x") == 303
+            assert browser.seconds_of(SESSION_COOKIE) == 60
             assert await browser.sees() == 200
             clock.now += 61
+            assert await browser.sees() == 401
+            assert await browser.log_in(f"e30.{body}.x") == 303
+            assert browser.seconds_of(SESSION_COOKIE) == 0
             assert await browser.sees() == 401
 
     play(scenario)
@@ -195,16 +217,20 @@ def test_whoever_is_known_is_not_slowed_by_others(store: RecordStore) -> None:
 
 def test_guessing_is_slow(store: RecordStore) -> None:
     """After ten failures even a good token must wait."""
+    clock = FakeClock()
 
     async def scenario() -> None:
-        async with console(store) as browser:
+        async with console(store, clock) as browser:
             for number in range(10):
                 assert await browser.log_in(f"guess-{number}") == 401
             asked_before = len(browser.site.reviews.asked)
             assert await browser.log_in("guess-10") == 429
-            assert "try again in" in browser.text
+            assert "Too many failed logins; try again in" in browser.text
             assert await browser.log_in("t-amy") == 429
+            assert browser.retry_after == "7"  # whole seconds, so one more than the six
             assert len(browser.site.reviews.asked) == asked_before
+            assert browser.logins() == {"refused": 10, "throttled": 2}
+            assert SESSION_COOKIE not in browser.cookies
 
     play(scenario)
 
@@ -236,6 +262,19 @@ def test_a_form_of_another_site_logs_nobody_in(
             assert await browser.ask("/login", form, **headers) == 403
             assert await browser.sees() == 401
             assert not browser.site.reviews.asked
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("site", ["same-origin", "none", ""])
+def test_a_form_of_ours_says_where_it_is_from(store: RecordStore, site: str) -> None:
+    """Browsers name the origin of each form that is posted."""
+
+    async def scenario() -> None:
+        async with console(store) as browser:
+            headers = {"Origin": browser.site.url, "Sec_Fetch_Site": site}
+            assert await browser.log_in("t-amy", **headers) == 303
+            assert await browser.sees() == 200
 
     play(scenario)
 
@@ -272,6 +311,54 @@ def test_a_form_of_another_site_logs_nobody_out(store: RecordStore, csrf: str) -
             assert await browser.sees() == 200
 
     play(scenario)
+
+
+def test_who_is_not_logged_in_may_log_out(store: RecordStore) -> None:
+    """The session may have ended a moment ago."""
+
+    async def scenario() -> None:
+        async with console(store) as browser:
+            assert await browser.ask("/logout", {}) == 303
+            assert browser.location == "/login"
+
+    play(scenario)
+
+
+def test_what_is_no_form_logs_nobody_out(store: RecordStore) -> None:
+    """It carries no token."""
+
+    async def scenario() -> None:
+        async with console(store) as browser:
+            await browser.log_in("t-amy")
+            await browser.ask("/logout")
+            hidden = browser.hidden
+            assert await browser.ask("/logout", hidden, Content_Type="text/plain") == 403
+            assert await browser.sees() == 200
+
+    play(scenario)
+
+
+def test_logins_are_counted_and_logged(store: RecordStore) -> None:
+    """With a name that does nothing to a terminal and does not fill the log."""
+
+    async def scenario() -> None:
+        async with console(store) as browser:
+            browser.site.reviews.add_user("t-long", "\x1b[31m" + "n" * 500)
+            for token in ("t-amy", "t-long", "t-unknown"):
+                await browser.log_in(token)
+            assert browser.logins() == {"accepted": 2, "refused": 1}
+            browser.site.reviews.error = UnreachableError("refused", sent=False)
+            await browser.log_in("t-late")
+
+    with capture_logs() as logs:
+        play(scenario)
+    users = [line["user"] for line in logs if line["event"] == "logged in"]
+    assert users[0] == "amy"
+    assert len(users[1]) == 253
+    assert users[1].isprintable()
+    assert [line["log_level"] for line in logs if line["event"] == "login not reviewed"] == [
+        "warning"
+    ]
 
 
 def test_who_must_log_in_comes_back_to_where_they_were(store: RecordStore) -> None:
@@ -314,7 +401,9 @@ def test_no_login_leads_to_another_site(store: RecordStore) -> None:
         "/a\r\nSet-Cookie: x=y",
         "/a\0",
         "/é",
-        "/" + "a" * 3000,
+        "/a\\b",
+        "/a?b=\\",
+        "/" + "a" * LONGEST_NEXT,
     ],
 )
 def test_only_our_own_addresses_follow(text: str) -> None:
@@ -325,6 +414,7 @@ def test_only_our_own_addresses_follow(text: str) -> None:
 def test_an_address_of_ours_follows() -> None:
     """With its query; the first page needs no mention."""
     assert safe_next("/decisions?pod=a%20b") == "/decisions?pod=a%20b"
+    assert safe_next("/".ljust(LONGEST_NEXT, "a")) == "/".ljust(LONGEST_NEXT, "a")
     assert login_address("/", "") == "/login"
     assert login_address("/pods", "ns=a") == "/login?next=%2Fpods%3Fns%3Da"
 
@@ -378,6 +468,8 @@ def test_who_has_too_many_groups_is_told(store: RecordStore) -> None:
             browser.site.reviews.add_user("t-many", "many", groups=groups)
             assert await browser.log_in("t-many") == 403
             assert "300 groups do not fit" in browser.text
+            assert browser.logins() == {"refused": 1}
+            assert SESSION_COOKIE not in browser.cookies
 
     play(scenario)
 

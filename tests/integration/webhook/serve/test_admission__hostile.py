@@ -11,6 +11,7 @@ import pytest
 
 from allocator.catalog.keys import ASSIGNMENT_KEY
 from allocator.cluster.inventory import GPU_NODES
+from allocator.ledger.reclaim import MOST_PROMISES
 from tests.builders.pods import Json
 from tests.fakes.api_objects import Place, parsed
 from tests.fakes.api_server import ApiServer
@@ -27,7 +28,6 @@ from tests.integration.webhook.hostile import (
 from tests.integration.webhook.replica import FULL, Ports, cluster, kept, parts, replica
 from tests.integration.webhook.talking import said
 from tests.integration.webhook.verdicts import Said, patched
-from webhook.binding.decide import MOST_PROMISES
 
 SEED: Final = 20261122
 PAYLOADS: Final = 10_000
@@ -51,7 +51,7 @@ MOST: Final = {  # the bounds of what is remembered
     "Recorder._spent": 1024,
     "UnschedulablePod.failures": 128,  # of the pod that was looked after last
     "memory": 4096,
-    "ReplicaRecords._seen": 4096,  # always as many
+    "SeenNames._places": 4096,  # always as many
 }
 FEW: Final = 64  # of everything else: nodes, pods, vocabularies, settings
 

@@ -7,7 +7,14 @@ from allocator.config.namespace_policy import ANY_MODE
 from allocator.config.settings import Prefer
 from tests.fakes.api_objects import parsed
 from tests.fakes.api_server import ApiServer
-from tests.integration.allocator.cluster.test_inventory import play, until
+from tests.integration.allocator.cluster.test_inventory import (
+    KUBE_SYSTEM,
+    SYSTEM,
+    config,
+    play,
+    until,
+)
+from tests.integration.allocator.cluster.test_inventory__hami import settings
 from webhook.serve.view import view_of
 
 OURS = "vgpu-admission.io/"
@@ -42,5 +49,22 @@ def test_only_the_word_that_is_meant_counts(
         assert around.namespace.prefer == (None if prefer is None else Prefer(prefer))
         assert around.namespace.min_isolation == (annotations or {}).get("min-isolation")
         assert around.high_priority is high
+
+    play(scene)
+
+
+def test_a_decision_knows_of_vocabularies_that_are_named_in_vain() -> None:
+    """Whoever asks in one hears of it."""
+
+    async def scene(server: ApiServer, inventory: Inventory) -> None:
+        ours = settings("vocabularies: [volcano, hami]")
+        text = "resourceCoreName: nvidia.com/gpucores"
+        plugins = config("volcano-vgpu-device-config", "device-config.yaml", text)
+        assert view_of(inventory, "team-a").context.lost == ()
+        server.objects.create(parsed(SYSTEM), ours)
+        server.objects.create(parsed(KUBE_SYSTEM), plugins)
+        await until(lambda: inventory.lost)
+        (lost,) = view_of(inventory, "team-a").context.lost
+        assert (lost.vocabulary.name, lost.name) == ("hami", "nvidia.com/gpucores")
 
     play(scene)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +20,7 @@ from allocator.audit.audit_log import (
     Sink,
     SwitchedSink,
 )
-from allocator.audit.lines import LARGEST, line_of, rest_of_line, start_of_line
+from allocator.audit.lines import line_of
 from allocator.audit.record import SettingsRecord
 from tests.harness.records import strict_record
 
@@ -114,42 +115,38 @@ def test_a_buffer_holds_whole_lines(texts: list[bytes]) -> None:
         buffer.clear()
 
 
-PART = st.binary(max_size=70_000).map(lambda one: one.replace(b"\n", b""))
+class Record(msgspec.Struct):
+    text: str
+    rest: msgspec.Raw
 
 
-@given(st.lists(st.tuples(PART, st.none() | PART), max_size=9))
-def test_ends_that_lines_share_stand_where_they_belong(
-    parts: list[tuple[bytes, bytes | None]],
-) -> None:
-    """Among lines without any; each chunk has whole lines."""
-    lines = [
-        (start, rest + b"\n") if rest is not None else (start + b"\n", b"") for start, rest in parts
-    ]
+@given(st.lists(st.text(max_size=5000), max_size=70))
+def test_records_are_encoded_when_they_are_written(texts: list[str]) -> None:
+    """After the lines, some at a time; each chunk has whole lines."""
+    records = [Record(text, msgspec.Raw(b'1,"more":2')) for text in texts]
     buffer = LineBuffer()
     for _ in range(2):
-        assert all(buffer.add(start, rest) for start, rest in lines)
+        assert buffer.add(b"{}\n")
+        assert all(buffer.add_encodable(record, 40_000) for record in records)
         chunks = list(buffer.chunks())
-        assert b"".join(chunks) == b"".join(start + rest for start, rest in lines)
+        lines = b"".join(chunks).splitlines()
+        assert [json.loads(line) for line in lines] == [
+            {},
+            *({"text": text, "rest": 1, "more": 2} for text in texts),
+        ]
         assert all(chunk.endswith(b"\n") for chunk in chunks)
-        assert len(buffer) == sum(map(len, chunks))
+        assert len(buffer) == 3 + 40_000 * len(texts)
         buffer.clear()
 
 
-def test_what_shares_an_end_is_bounded_too() -> None:
-    """By what is written of it, and one that is too large is cut like any other record."""
-    dropped, lines = list[None](), Lines()
-    journal = AuditLog((lines,), dropped=lambda: dropped.append(None))
-    start, rest = start_of_line({**RECORD, "kind": "admission"}), rest_of_line({"a": "x" * 9000})
+def test_what_is_encoded_later_is_bounded_too() -> None:
+    """By what it may have when it is written."""
+    dropped = list[None]()
+    journal = AuditLog((Lines(),), dropped=lambda: dropped.append(None))
     for _ in range(2000):
-        journal.remember_joined(start, rest)
-    assert len(dropped) == 2000 - MOST_PENDING // len(start + rest)
+        journal.remember_encodable(Record("", msgspec.Raw(b"1")), 16_384)
 
-    small = AuditLog((lines,), dropped=lambda: dropped.append(None))
-    small.remember_joined(start, rest_of_line({"asked": {"b": "x" * LARGEST}, "c": 1}))
-    asyncio.run(small._write())  # noqa: SLF001 -- once
-
-    (line,) = lines.data.splitlines()
-    assert json.loads(line) == {**RECORD, "kind": "admission", "c": 1, "cut": True}
+    assert len(dropped) == 2000 - MOST_PENDING // 16_384
 
 
 def test_nothing_is_lost_when_the_program_ends_during_a_write() -> None:

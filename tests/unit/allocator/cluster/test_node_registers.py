@@ -10,7 +10,9 @@ from allocator.cluster.node_registers import NodeRegisters
 from allocator.cluster.objects import NodeObject, decode_node
 from allocator.config.settings import DEFAULTS, NodeAgent, settings_of
 from allocator.hami.node_marks import HamiMarks
+from allocator.ledger.lifecycle import WriteStatus, due_step
 from allocator.volcano.register import encode_register
+from tests.builders.gpunodes import ledger
 from tests.builders.model import T4, nodes_of
 from tests.fakes.api_rules import Json
 
@@ -119,3 +121,26 @@ def test_a_node_is_read_with_what_hami_wrote(allocatable: dict[str, str], *, ali
     )
     assert node.hami.is_alive("nvidia.com/gpu") is alive
     assert node.gpu_facts != replace(node, hami=HamiMarks()).gpu_facts
+
+
+@pytest.mark.parametrize(
+    ("agent", "text", "said"),
+    [
+        (NodeAgent.HAMI, HAMI.replace("}]", ',"mode":"mig"}]'), "mode mig"),
+        (NodeAgent.HAMI, HAMI, ""),
+        (NodeAgent.OURS, HAMI.replace("}]", ',"mode":"mig"}]'), ""),
+        (NodeAgent.UPSTREAM, HAMI.replace("}]", ',"mode":"mig"}]'), ""),
+    ],
+)
+def test_mig_beside_hami_closes_the_node(agent: NodeAgent, text: str, said: str) -> None:
+    """Where HAMi's plugin owns it: the leader writes on the GPUNode why, and what to do."""
+    node = replace(NODE, hami=replace(MARKS, register=text))
+    identity = registers(agent).identity(node)
+    assert identity.registered is not None
+    empty = replace(ledger(identity.registered), inventory="", driver="", node_uid="", boot="")
+    step = due_step(identity, empty, upstream=agent is not NodeAgent.OURS)
+
+    closed = str(step.status.get("closed", "")) if isinstance(step, WriteStatus) else ""
+    assert closed == identity.registered_closed
+    assert (said in closed) if said else not closed
+    assert ("operatingmode hami-core" in closed) == bool(said)

@@ -1,5 +1,6 @@
 """Gangs that cannot start: their PodGroups are told when, how far they have come, and why."""
 
+import asyncio
 import json
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
@@ -15,10 +16,13 @@ from allocator.request.pod_summary import PodSummary
 from kube.client import CallOptions
 from kube.clock import Clock
 from kube.errors import NotFoundError
-from kube.events import Event
+from kube.events import Event, Recorder
 from tests.builders.pods import NUMBER
 from tests.builders.summaries import replace_pods
 from tests.fakes.api_client import FakeApiClient
+from tests.fakes.api_objects import Objects, parsed
+from tests.fakes.direct_store import DirectStore
+from tests.fakes.kube_clock import FakeClock
 
 TIMEOUT = DEFAULTS.gang_timeout_seconds
 
@@ -214,7 +218,7 @@ def test_refusals_beyond_the_queue_are_dropped() -> None:
     cluster = deadlock()
 
     for _ in range(MOST_REFUSALS + 1):
-        cluster.gang_watch.note_refusal("uid-new-1", "no room")
+        cluster.gang_watch.note_refusal("uid-new-1", "no room", "Conflict")
 
 
 def test_a_refused_member_tells_its_group() -> None:
@@ -224,10 +228,60 @@ def test_a_refused_member_tells_its_group() -> None:
     replace_pods(cluster.known, {pod.uid: pod for pod in cluster.pods.values()})
 
     for uid in ("uid-new-1", "uid-old-1", "uid-single-0", "uid-gone"):
-        done(cluster.gang_watch.report_refusal(uid, "no room"))
+        done(cluster.gang_watch.report_refusal(uid, "no room", "GpuMemoryShort"))
 
     (event,) = cluster.events
     assert (event.regarding.kind, event.regarding.name) == ("PodGroup", "new")
     assert (event.regarding.namespace, event.regarding.uid) == ("team-a", "uid-new")
     assert event.reason == "VgpuGangShort"
+    assert event.series == "GpuMemoryShort"
     assert event.note == 'bind of pod "new-1" was refused, 1 of 2 members are bound: no room'
+
+
+@dataclass(slots=True)
+class Written(Cluster):
+    """The same cluster, whose Events a recorder writes."""
+
+    objects: Objects = field(default_factory=Objects)
+    time: FakeClock = field(default_factory=FakeClock)
+
+    def report(self, *refusals: tuple[str, str, str]) -> None:
+        """Report refusals and write what is recorded of them."""
+        replace_pods(self.known, {pod.uid: pod for pod in self.pods.values()})
+        recorder = Recorder(
+            DirectStore(self.objects, self.time),
+            controller="vgpu-admission.io/webhook",
+            instance="webhook-1",
+            clock=self.time.clock(),
+        )
+
+        async def story() -> None:
+            for refusal in refusals:
+                await self.gang_watch.report_refusal(*refusal)
+                await recorder.write(self.events[-1])
+                self.time.now += 1
+
+        asyncio.run(story())
+
+    def written(self) -> dict[str, int]:
+        """Return how often each Event counts, by its note."""
+        found = self.objects.at(parsed("/apis/events.k8s.io/v1/namespaces/team-a/events"))
+        return {one["note"]: one.get("series", {}).get("count", 1) for one in found}
+
+
+def test_refusals_of_a_group_for_one_reason_are_one_event() -> None:
+    """Whichever member was refused on whichever node; another reason, or group, has its own."""
+    cluster = Written()
+    members = [member(f"{gang}-{number}") for gang in ("old", "new") for number in range(8)]
+    cluster.add(*members)
+    short = [
+        (f"uid-old-{number % 8}", f"no room on n{number} for {number}", "GpuMemoryShort")
+        for number in range(100)
+    ]
+
+    cluster.report(*short, ("uid-old-1", "busy", "Conflict"), ("uid-new-1", "no", "Conflict"))
+
+    notes = cluster.written()
+    first = 'bind of pod "old-0" was refused, 0 of 2 members are bound: no room on n0 for 0'
+    assert len(notes) == 3
+    assert notes[first] > 50  # the count lags by a minute at most

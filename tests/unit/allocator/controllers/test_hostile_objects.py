@@ -205,7 +205,7 @@ def test_gangs_are_looked_after(harm: str) -> None:
         now[0] += settings.gang_timeout_seconds
         await gangs.sweep(settings)
         for uid in (f"{harm}-1", "odd-1", "good-1"):
-            await gangs.report_refusal(uid, "no")
+            await gangs.report_refusal(uid, "no", "Conflict")
 
     asyncio.run(sweeps())
 
@@ -235,8 +235,8 @@ def test_refusals_are_told_after_one_that_could_not_be() -> None:
             record=tell,
             clock=clock(),
         )
-        gangs.note_refusal("a", "no")
-        gangs.note_refusal("b", "no")
+        gangs.note_refusal("a", "no", "Conflict")
+        gangs.note_refusal("b", "no", "Conflict")
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await gangs.run()

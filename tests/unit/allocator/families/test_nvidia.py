@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from allocator.catalog.vocabularies import VOCABULARIES
+from allocator.catalog.vocabularies import VOCABULARIES, VOLCANO, Vocabulary
 from allocator.families.family import BoundPod
 from allocator.families.nvidia import APART, FEWER, binding_annotations, link_distances
 from allocator.model.allocation import Assignment, ContainerGrants
@@ -74,6 +74,20 @@ def test_fewer_nvlinks_are_farther(
     gpus = linked([1, 2], [0], [0], counts=counts)
 
     assert (apart(gpus, 0, 1), apart(gpus, 0, 2)) == distances
+
+
+def test_links_of_unknown_number_count_as_one() -> None:
+    """So two GPUs with two known links between them are closer."""
+    gpus = linked([1], [0], [3], [2], counts=([], [4], [2], [2]))
+
+    assert (apart(gpus, 0, 1), apart(gpus, 2, 3)) == (2 + FEWER, 2)
+
+
+def test_a_pcie_switch_counts_without_numa_nodes_and_links() -> None:
+    """A virtual machine may show its GPUs that way."""
+    gpus = [replace(gpu(index=n), switch=switch) for n, switch in enumerate(("a", "a", "b"))]
+
+    assert [apart(gpus, 0, other) for other in (1, 2)] == [APART, 2 + APART]
 
 
 def test_what_hangs_together_is_close() -> None:
@@ -155,6 +169,21 @@ def test_memory_is_in_the_unit_of_the_cluster() -> None:
         for part in parse_device_list(notes["volcano.sh/vgpu-ids-new"])
         for device in part
     ] == [200]
+
+
+def memory(vocabularies: Sequence[Vocabulary]) -> list[int]:
+    """Return what Volcano's list says where *vocabularies* are served."""
+    notes = binding_annotations(replace(bound(ours=False), vocabularies=tuple(vocabularies)))
+    parts = parse_device_list(notes["volcano.sh/vgpu-ids-new"])
+    return [device.memory for part in parts for device in part]
+
+
+def test_the_units_of_other_vocabularies_change_nothing() -> None:
+    """Nor does it when Volcano's is not served at all: memory is in MiB then."""
+    others = [replace(one, memory_factor=10) for one in VOCABULARIES if one.name != VOLCANO.name]
+
+    assert others
+    assert memory([*others, VOLCANO]) == memory(others) == memory([]) == [2000]
 
 
 def test_another_plugin_is_handed_the_devices_and_ours_is_done() -> None:

@@ -8,6 +8,7 @@ from typing import Any, Unpack
 
 import orjson
 import pytest
+from structlog.testing import capture_logs
 
 from allocator.catalog.keys import GROUP_LABEL
 from allocator.groups.hyper_nodes import SOURCE, SOURCE_LABEL
@@ -18,7 +19,7 @@ from allocator.groups.hyper_nodes_controller import (
 from allocator.groups.members import GroupPod
 from allocator.groups.tree import Tree, decode_tree
 from kube.client import CallOptions
-from kube.errors import ConflictError, NotFoundError
+from kube.errors import ApiError, ConflictError, NotFoundError
 from tests.builders.supernodes import node_group
 from tests.fakes.api_client import FakeApiClient
 
@@ -31,6 +32,7 @@ class Volcano(FakeApiClient):
     """HyperNodes and PodGroups; without ``served`` there are no such kinds."""
 
     served: bool = True
+    allowed: bool = True  # by the component hyper-nodes
     hyper_nodes: dict[str, Json] = field(default_factory=dict)
     pod_groups: dict[str, Json] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)  # of pods, by name
@@ -44,6 +46,8 @@ class Volcano(FakeApiClient):
             if found is None:
                 raise NotFoundError(404, "NotFound", path)
             return orjson.dumps(found)
+        if not self.allowed:
+            raise ApiError(403, "Forbidden", path)
         if not self.served:
             raise NotFoundError(404, "NotFound", path)
         return orjson.dumps({"items": list(self.hyper_nodes.values())})
@@ -120,6 +124,87 @@ def test_without_the_setting_the_api_server_is_asked_once() -> None:
     assert site.volcano.calls == 1
 
 
+def test_the_setting_may_be_switched_on_again() -> None:
+    """As often as somebody likes."""
+    site = Site()
+    for _ in range(2):
+        site.enabled = True
+        assert site.sweep() == ["df1", "sb1"]
+        site.enabled = False
+        assert site.sweep() == []
+        assert site.sweep() == []
+
+
+def test_what_was_left_by_an_earlier_volcano_goes_with_the_setting() -> None:
+    """While it was not installed, nothing was cleared."""
+    ours = {"metadata": {"name": "old", "labels": {SOURCE_LABEL: SOURCE}}, "spec": {"tier": 1}}
+    site = Site(volcano=Volcano(served=False))
+    site.sweep()
+    site.volcano.served, site.volcano.hyper_nodes["old"] = True, ours
+    site.enabled = False
+
+    assert site.sweep() == []
+
+
+def test_without_volcano_and_setting_the_api_server_is_asked_once() -> None:
+    """Most clusters have neither."""
+    site = Site(volcano=Volcano(served=False), enabled=False)
+    for _ in range(3):
+        site.sweep()
+
+    assert site.volcano.calls == 1
+
+
+@pytest.mark.parametrize("labels", [None, {}, {SOURCE_LABEL: ""}, {SOURCE_LABEL: "ufm"}])
+def test_hyper_nodes_without_our_label_are_those_of_others(labels: object) -> None:
+    """They may have been written by hand, without any."""
+    foreign = {"metadata": {"name": "hand-made", "labels": labels}, "spec": {"tier": 7}}
+    site = Site(volcano=Volcano(hyper_nodes={"hand-made": foreign}))
+
+    assert site.sweep() == ["df1", "hand-made", "sb1"]
+
+
+def test_the_log_says_once_what_was_written_and_what_is_in_the_way() -> None:
+    """Sweeps come every few seconds."""
+    site = Site()
+    with capture_logs() as logs:
+        for _ in range(2):
+            site.sweep()
+        for name in ("df1", "sb1"):
+            foreign = {"metadata": {"name": name, "labels": None}, "spec": {"tier": 7}}
+            site.volcano.hyper_nodes[name] = foreign
+            for _ in range(2):
+                site.sweep()
+        site.volcano.hyper_nodes.clear()
+        site.sweep()
+        site.tree = Tree()
+        site.sweep()
+
+    assert [line for line in logs if line["log_level"] == "info"] == [
+        {"event": "HyperNodes", "log_level": "info", "written": 2, "deleted": 0},
+        {"event": "HyperNodes", "log_level": "info", "written": 2, "deleted": 0},
+        {"event": "HyperNodes", "log_level": "info", "written": 0, "deleted": 2},
+    ]
+    warned = [list(line["names"]) for line in logs if line["log_level"] == "warning"]
+    assert warned == [["df1"], ["df1", "sb1"]]
+
+
+def test_without_the_component_and_the_setting_nothing_fails() -> None:
+    """As in the base, whose webhook has no right to read HyperNodes; it is not asked again."""
+    site = Site(volcano=Volcano(allowed=False), enabled=False)
+    for _ in range(3):
+        site.sweep()
+    assert site.volcano.calls == 1
+
+
+def test_the_setting_without_the_component_fails() -> None:
+    """The log says which right is missing."""
+    site = Site(volcano=Volcano(allowed=False))
+    for _ in range(2):
+        with pytest.raises(ApiError, match="403 Forbidden"):
+            site.sweep()
+
+
 def test_without_volcano_nothing_fails() -> None:
     """It may be installed later."""
     site = Site(volcano=Volcano(served=False))
@@ -169,6 +254,7 @@ class Topologies:
     volcano: Volcano
     job: str = JOB
     pods: list[GroupPod] = field(default_factory=list)
+    enabled: bool = True
     controller: PodGroupTopologyController = field(init=False)
 
     def __post_init__(self) -> None:
@@ -177,9 +263,9 @@ class Topologies:
     def restart(self) -> None:
         self.controller = PodGroupTopologyController(
             self.volcano,
-            waiting=lambda: [(self.job, self.pods)],
+            waiting=lambda: [(self.job, self.pods)] if self.pods else [],
             counts=lambda: {GPU, SLOT},
-            enabled=lambda: True,
+            enabled=lambda: self.enabled,
         )
 
     def judge(self, pods: list[GroupPod]) -> Json:
@@ -308,3 +394,89 @@ def test_a_job_without_a_pod_group_has_no_topology() -> None:
     """Its controller is known only."""
     scene = topologies({"minMember": 8}, job="team-a/owner u")
     assert scene.judge(members(8)) == {"minMember": 8}
+    assert scene.volcano.calls == 0
+
+
+@pytest.mark.parametrize(
+    ("spec", "calls"),
+    [
+        pytest.param({}, 1, id="written"),
+        pytest.param({"minMember": 9}, 1, id="nothing-to-write"),
+        pytest.param({"subGroupPolicy": [{"name": "worker"}]}, 1, id="of-others"),
+        pytest.param({"minMember": "8"}, 1, id="malformed"),
+    ],
+)
+def test_a_pod_group_is_judged_once_for_its_pods(spec: Json, calls: int) -> None:
+    """Sweeps come every few seconds; new pods are a reason to look again."""
+    scene = topologies(spec)
+    for count in (1, 2):
+        scene.judge(members(8, start=8 * (count - 1)))
+        assert scene.volcano.calls == count * calls
+
+
+def test_a_pod_group_that_is_not_there_is_not_asked_for_again() -> None:
+    """Until there are new pods."""
+    scene = topologies({})
+    del scene.volcano.pod_groups["demo"]
+    scene.pods = members(8)
+    for _ in range(3):
+        asyncio.run(scene.controller.sweep())
+    assert scene.volcano.calls == 1
+    scene.pods = members(9)
+    asyncio.run(scene.controller.sweep())
+    assert scene.volcano.calls == 2
+
+
+def test_a_conflict_is_tried_again_at_the_next_look() -> None:
+    """With the same pods."""
+    scene = topologies({}, conflicts=1)
+    scene.judge(members(8))
+    assert scene.volcano.calls == 2
+
+
+def test_without_the_setting_no_pod_group_is_touched() -> None:
+    """Once it is on again, all are looked at again, and who wrote what is not known any more."""
+    scene = topologies({})
+    scene.enabled = False
+    assert scene.judge(members(8)) == {}
+    assert scene.volcano.calls == 0
+    scene.enabled = True
+    assert scene.judge(members(8)) == {"networkTopology": TOPOLOGY}
+    scene.enabled = False
+    scene.judge(members(8))
+    scene.enabled = True
+    scene.judge(members(8))
+    assert scene.volcano.calls == 2
+    assert scene.judge(members(9)) == {"networkTopology": TOPOLOGY}
+
+
+def test_a_job_that_is_over_is_forgotten() -> None:
+    """A later one of its name may have a topology of its own."""
+    scene = topologies({})
+    assert scene.judge(members(8)) == {"networkTopology": TOPOLOGY}
+    scene.judge([])
+    soft = {"mode": "soft"}
+    scene.volcano.pod_groups["demo"]["spec"] = {"networkTopology": soft}
+    assert scene.judge(members(8)) == {"networkTopology": soft}
+    assert scene.volcano.calls == 2
+
+
+def test_a_topology_that_somebody_writes_beside_our_policy_is_theirs() -> None:
+    """Ours was taken back when the PodGroup became several groups."""
+    scene = topologies({})
+    assert scene.judge(members(8)) == {"networkTopology": TOPOLOGY}
+    assert scene.judge(members(16)) == {"subGroupPolicy": [policy(8)]}
+    soft = {"mode": "soft"}
+    scene.volcano.pod_groups["demo"]["spec"]["networkTopology"] = soft
+    assert scene.judge(members(17)) == {"networkTopology": soft, "subGroupPolicy": [policy(8)]}
+
+
+def test_the_log_says_what_was_written_and_what_could_not_be_read() -> None:
+    """Once each."""
+    with capture_logs() as logs:
+        topologies({}).judge(members(8))
+        topologies({"minMember": "8"}).judge(members(8))
+    assert [(line["event"], line["log_level"]) for line in logs] == [
+        ("network topology of a PodGroup", "info"),
+        ("PodGroup not read", "warning"),
+    ]

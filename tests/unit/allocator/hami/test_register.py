@@ -68,8 +68,47 @@ def test_a_gpu_in_another_mode_takes_no_pods(mode: str) -> None:
 
     assert [g.healthy for g in read.node.gpus] == [False]
     assert len(read.problems) == 1
-    assert "operatingmode" in str(read.problems[0])
+    assert str(read.problems[0]) == (
+        f'hami.io/node-nvidia-register[0]: "GPU-11" is in mode "{mode}", so it takes no pods of '
+        "ours; accepted: mode hami-core: only HAMi's scheduler can reserve its instances; "
+        "set operatingmode hami-core for the node in HAMi's node configuration"
+    )
     assert read.node.fresh
+
+
+@pytest.mark.parametrize(
+    ("modes", "where"),
+    [
+        (["mig"], "mode mig"),
+        (["mig", "mig"], "mode mig"),
+        (["mps", "mig"], "mode mig"),
+        (["mps"], "mode mps"),
+        (["", "x" * 5000], "no mode hami-core"),
+        (["hami-core,mig"], "no mode hami-core"),
+        (["HAMI-CORE"], "no mode hami-core"),
+        (["\x1b[31m"], "no mode hami-core"),
+        (["mig "], "no mode hami-core"),
+        (["\u00fc%s", "\u202emig"], "no mode hami-core"),
+    ],
+)
+def test_a_node_without_a_gpu_that_can_be_shared_is_closed(modes: list[str], where: str) -> None:
+    """The reason says what to do, and holds nothing of a text that is no mode."""
+    read = node_from_hami_register(
+        "n", json.dumps([ONE | {"id": f"GPU-{n}", "mode": mode} for n, mode in enumerate(modes)])
+    )
+
+    assert read.closed == (
+        f"its GPUs are in {where}, in which only HAMi's scheduler can give them out; "
+        "set operatingmode hami-core for the node in HAMi's node configuration"
+    )
+
+
+@pytest.mark.parametrize("modes", [["hami-core"], ["mig", "hami-core"], []])
+def test_a_node_with_a_gpu_that_can_be_shared_is_open(modes: list[str]) -> None:
+    """One is enough, and a node without GPUs is not told of modes."""
+    text = json.dumps([ONE | {"id": f"GPU-{n}", "mode": mode} for n, mode in enumerate(modes)])
+
+    assert node_from_hami_register("n", text).closed == ""
 
 
 def test_what_is_written_is_what_was_read() -> None:

@@ -8,10 +8,13 @@ import pytest
 from allocator.ledger.ledger import Ledger
 from allocator.ledger.lifecycle import NodeIdentity
 from allocator.ledger.reclaim import (
+    SURPLUS_AGE,
     UNBOUND_AGE,
     ReclaimEvidence,
     is_reclaimable,
+    is_surplus,
     may_be_reclaimable,
+    reclaim_reason,
 )
 from allocator.model.request import Mode
 from allocator.request.pod_summary import PodSummary
@@ -126,3 +129,77 @@ def test_a_node_that_our_agent_has_left_frees_what_is_over(pod: PodSummary | Non
     assert not goes(held, pod, machine=left)
     assert not goes(replace(held, inventory=""), pod, machine=MACHINE)
     assert not goes(replace(held, inventory=""), HERE, machine=left)
+
+
+def goes_early(node_ledger: Ledger, pod: PodSummary, *, now: datetime) -> bool:
+    evidence = ReclaimEvidence(pod=pod, node=MACHINE, now=now, agent_serves=True, surplus=True)
+    return is_reclaimable(node_ledger, ENTRY, evidence)
+
+
+def elsewhere(**seconds: int | None) -> list[Ledger]:
+    """Return ledgers by name with an entry of the pod so many seconds newer, or none."""
+    return [
+        ledger(
+            node(name, gpu()),
+            () if newer is None else (replace(ENTRY, since=NOON + timedelta(seconds=newer)),),
+        )
+        for name, newer in seconds.items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("others", "surplus"),
+    [
+        pytest.param(elsewhere(), False, id="no-other"),
+        pytest.param(elsewhere(n1=5), False, id="one"),
+        pytest.param(elsewhere(n1=5, n2=6), True, id="two-newer"),
+        pytest.param(elsewhere(n1=5, n2=-6), False, id="one-newer-one-older"),
+        pytest.param(elsewhere(n1=5, n2=None, n3=None), False, id="others-without-it"),
+        pytest.param(elsewhere(n1=5, n2=None, n3=6), True, id="two-of-three"),
+        pytest.param(elsewhere(n1=0, n2=0), True, id="of-one-second-by-name"),
+        pytest.param(elsewhere(m1=0, n2=0), False, id="of-one-second-before-by-name"),
+    ],
+)
+def test_the_oldest_of_three_is_too_many(others: list[Ledger], *, surplus: bool) -> None:
+    """Of entries of one second the names decide, so that every replica means the same one."""
+    assert is_surplus(ENTRY, "n0", others) is surplus
+
+
+@pytest.mark.parametrize(
+    ("pod", "may"),
+    [
+        pytest.param(WAITING, True, id="waiting"),
+        pytest.param(replace(WAITING, node="n9"), False, id="elsewhere"),
+        pytest.param(HERE, False, id="here"),
+        pytest.param(replace(WAITING, deleting=True), False, id="waiting-to-go"),
+    ],
+)
+def test_an_entry_too_many_goes_early(pod: PodSummary, *, may: bool) -> None:
+    """Of a pod that is not bound, and only once a Binding that relies on it should have landed."""
+    late, early = NOON + SURPLUS_AGE, NOON + SURPLUS_AGE - timedelta(seconds=1)
+    held = replace(LEDGER, held=frozenset({"a"}))
+
+    assert goes_early(LEDGER, pod, now=late) is may
+    assert not goes_early(LEDGER, pod, now=early)
+    assert not goes(LEDGER, pod, now=late)
+    assert not goes_early(held, pod, now=late)
+    assert may_be_reclaimable(NOON, pod, node="n0", now=late, surplus=True) is (not pod.node)
+    assert not may_be_reclaimable(NOON, pod, node="n0", now=early, surplus=True)
+
+
+@pytest.mark.parametrize(
+    ("pod", "now", "why"),
+    [
+        pytest.param(WAITING, NOON + SURPLUS_AGE, "replaced", id="too-many"),
+        pytest.param(WAITING, OLD, "unbound", id="unbound"),
+        pytest.param(replace(WAITING, node="n9"), OLD, "elsewhere", id="elsewhere"),
+        pytest.param(None, NOON, "over", id="gone"),
+        pytest.param(replace(WAITING, uid="b"), NOON, "over", id="another"),
+    ],
+)
+def test_a_reason_says_what_has_become_of_the_pod(
+    pod: PodSummary | None, now: datetime, why: str
+) -> None:
+    """Records tell one entry too many from one whose time was over."""
+    evidence = ReclaimEvidence(pod=pod, node=MACHINE, now=now, agent_serves=True, surplus=True)
+    assert reclaim_reason(ENTRY, evidence) == why

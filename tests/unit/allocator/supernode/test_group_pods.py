@@ -144,6 +144,17 @@ def test_jobs_are_known_while_their_pods_are() -> None:
     assert list(pods.job("team-a/owner owner-1")) == []
 
 
+def test_a_bound_pod_of_unknown_age_makes_no_job_wait() -> None:
+    """Nothing says that it was made lately."""
+    spec = {"nodeName": "n1"}
+    pod = seen(written(spec=spec, annotations={GROUP_SIZE_KEY: "16"}, creationTimestamp="?"))
+    pods = GroupPods()
+    pods.update({"u1": pod})
+
+    assert pods.has_groups()
+    assert pods.waiting_jobs(NOON) == []
+
+
 def sized(uid: str, node: str, *, size: int = 8) -> GroupPod:
     """Return a pod that was made at noon, of the one job."""
     return GroupPod(uid=uid, job="team-a/owner j", name=uid, size=size, node=node, created=NOON)
@@ -290,3 +301,12 @@ def test_an_amount_that_is_no_whole_number_is_left_out(amount: object) -> None:
     pod = seen(written(spec={"containers": [{"resources": {"limits": limits}}]}))
     assert pod is not None
     assert pod.limits == (("metax-tech.com/sgpu", 1),)
+
+
+@pytest.mark.parametrize(("digits", "counted"), [(9, True), (10, False)])
+def test_an_amount_has_nine_digits_at_most(digits: int, *, counted: bool) -> None:
+    """No node has a thousand million of anything that a group would count."""
+    found = seen(written(limits={"metax-tech.com/gpu": "9" * digits}))
+
+    assert found is not None
+    assert found.limits == ((("metax-tech.com/gpu", 10**digits - 1),) if counted else ())

@@ -321,6 +321,26 @@ def test_a_pod_without_gpus_goes_anywhere() -> None:
     assert failures(site, scheduling_pod(claim=None)) == {}
 
 
+def test_an_entry_that_the_index_has_not_yet_is_none() -> None:
+    """The index follows the watch of GPUNodes some time later; by it no pod has begun on n3."""
+    site = Supernode(entries={"n3": [taken("g0", "n3")]})
+    site.pods.update({"g0": member("g0", size=2 * GPUS), "g1": member("g1")})
+    earlier = Supernode().service().inventory.index()
+
+    found = site.service().failures(earlier, scheduling_pod("g1"), NAMES)
+
+    assert sorted(found) == ["n3", "n4"]
+
+
+def test_before_the_watches_have_listed_there_is_no_node_and_no_error() -> None:
+    """A group has room nowhere then."""
+    inventory = Inventory(cast("Client", StillClient({})), namespace="vgpu")
+    steering = GroupService(inventory=inventory, node_groups=KnownTree()).steering(AssumedPods())
+
+    assert steering is not None
+    assert open_nodes(steering) == []
+
+
 def test_an_event_says_why_the_tree_could_not_be_read() -> None:
     """On the ConfigMap that names the address, with the address."""
     events: list[Event] = []

@@ -30,6 +30,14 @@ def test_so_many_failures_are_borne() -> None:
     attempts.check("b", 0.0)
 
 
+@pytest.mark.parametrize("left", [0.001, 0.5, 1.0])
+def test_nobody_may_try_a_moment_too_early(left: float) -> None:
+    """The wait is over when it is over."""
+    with pytest.raises(TooManyAttemptsError) as caught:
+        failed(MOST_FAILURES).check("a", REFILL_SECONDS - left)
+    assert caught.value.seconds == pytest.approx(left)
+
+
 def test_attempts_come_back_one_by_one() -> None:
     """After a failure at the limit, the next must wait again."""
     attempts = failed(MOST_FAILURES)

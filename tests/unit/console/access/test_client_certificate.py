@@ -46,6 +46,31 @@ def named(*attributes: tuple[x509.ObjectIdentifier, str], usage: object = None) 
     return builder.sign(key, hashes.SHA256())
 
 
+def signed(
+    issuer: tuple[x509.Name, ec.EllipticCurvePrivateKey] | None = None,
+    *,
+    since: dt.datetime = NOW - HOUR,
+    until: dt.datetime = NOW + HOUR,
+    usage: x509.ExtensionType | None = None,
+) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    """Return a certificate, signed by *issuer* or by itself, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "amy")])
+    issuer_name, issuer_key = issuer or (subject, key)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer_name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(since)
+        .not_valid_after(until)
+    )
+    if usage is not None:
+        builder = builder.add_extension(usage, critical=False)
+    return builder.sign(issuer_key, hashes.SHA256()), key
+
+
 def pem(certificate: x509.Certificate) -> str:
     return certificate.public_bytes(Encoding.PEM).decode()
 
@@ -78,6 +103,37 @@ def test_a_certificate_ends_while_its_connection_goes_on() -> None:
 
     assert not is_issued_by(of(CLUSTER), text, NOW + 2 * HOUR)
     assert not is_issued_by(of(CLUSTER), text, NOW - 2 * HOUR)
+
+
+LONG, SHORT = 100 * HOUR, HOUR
+
+
+@pytest.mark.parametrize(
+    ("of_authority", "of_leaf"),
+    [pytest.param(LONG, SHORT, id="the-leaf"), pytest.param(SHORT, LONG, id="the-authority")],
+)
+def test_each_of_both_must_be_valid(of_authority: dt.timedelta, of_leaf: dt.timedelta) -> None:
+    """A leaf under a long authority, and an old authority under a leaf that outlives it."""
+    moment = NOW.replace(microsecond=0)
+    authority, key = signed(since=moment - of_authority, until=moment + of_authority)
+    issuer = (authority.subject, key)
+    leaf, _ = signed(issuer, since=moment - of_leaf, until=moment + of_leaf)
+
+    def good(at: dt.datetime) -> bool:
+        return is_issued_by(leaf, pem(authority), at)
+
+    second = dt.timedelta(seconds=1)
+    assert good(moment - SHORT)  # the first and the last moment belong to the time of validity
+    assert good(moment + SHORT)
+    assert not good(moment - SHORT - second)
+    assert not good(moment + SHORT + second)
+
+
+def test_a_purpose_that_cannot_be_read_is_none() -> None:
+    """What a certificate is for is not guessed."""
+    leaf, _ = signed(usage=x509.UnrecognizedExtension(x509.ExtendedKeyUsage.oid, b"\xff\x00"))
+
+    assert not is_issued_by(leaf, pem(leaf), NOW)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,16 @@ def test_the_one_that_was_used_longest_ago_goes_first() -> None:
     assert [cache.get(key, 0.0) for key in "abc"] == [1, None, 3]
 
 
+def test_a_value_that_is_put_again_is_the_latest() -> None:
+    """So a name that is used again and again is not forgotten before others."""
+    cache: ExpiringCache[str, int] = ExpiringCache(2)
+    for key in "aba":
+        cache.put(key, 1, 10.0)
+    cache.put("c", 1, 10.0)
+
+    assert [cache.get(key, 0.0) for key in "abc"] == [1, None, 1]
+
+
 def test_what_is_dropped_is_gone() -> None:
     """Also if it was never there."""
     cache: ExpiringCache[str, int] = ExpiringCache(2)

@@ -10,6 +10,12 @@ from console.access.identity import LONGEST_NAME, MOST_EXTRA, MOST_GROUPS, UserI
     [
         (UserIdentity(user="amy", groups=("a",), extra=(("k", ("v",)),)), True),
         (UserIdentity(user="a" * LONGEST_NAME, groups=("g",) * MOST_GROUPS), True),
+        (UserIdentity(user="a", extra=(("k", ()),) * MOST_EXTRA), True),
+        (UserIdentity(user="a", extra=(("k", ("v",) * MOST_EXTRA**2),)), True),
+        (UserIdentity(user="a", extra=(("k" * LONGEST_NAME, ("v" * LONGEST_NAME,)),)), True),
+        (UserIdentity(user="a", extra=(("k" * (LONGEST_NAME + 1), ()),)), False),
+        (UserIdentity(user="a", extra=(("k", ("v" * (LONGEST_NAME + 1),)),)), False),
+        (UserIdentity(user="a", groups=("g\0",)), False),
         (UserIdentity(user=""), False),
         (UserIdentity(user="a" * (LONGEST_NAME + 1)), False),
         (UserIdentity(user="a\0b"), False),

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 from collections.abc import Awaitable, Callable
 
@@ -150,6 +151,29 @@ def test_a_denial_weighs_more_than_a_permission() -> None:
     assert not asyncio.run(review_access(reviews, AMY, Right("get", "pods", "a")))
 
 
+def test_a_review_is_one_of_its_group() -> None:
+    """An API server takes no other."""
+    reviews = server()
+    asyncio.run(review_token(reviews, "t-amy"))
+    asyncio.run(review_access(reviews, AMY, Right("get", "pods", "a")))
+
+    assert [(each["apiVersion"], each["kind"]) for each in reviews.asked] == [
+        ("authentication.k8s.io/v1", "TokenReview"),
+        ("authorization.k8s.io/v1", "SubjectAccessReview"),
+    ]
+
+
+def test_the_order_of_extra_makes_nobody_another_person() -> None:
+    """Their rights would be asked about twice."""
+    reviews = server()
+    found = []
+    for extra in ({"a": ["1"], "b": ["2"]}, {"b": ["2"], "a": ["1"]}):
+        reviews.add_user("t-amy", "amy", extra=extra)
+        found.append(asyncio.run(review_token(reviews, "t-amy")))
+
+    assert found[0] == found[1]
+
+
 Scenario = Callable[[TokenReviewer, FakeReviews, FakeClock], Awaitable[None]]
 
 
@@ -179,6 +203,75 @@ def test_a_token_is_remembered_for_a_while() -> None:
         assert len(reviews.asked) == 4
 
     run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("token", "seconds"), [("t-amy", KNOWN_SECONDS), ("t-bob", UNKNOWN_SECONDS)]
+)
+def test_what_is_remembered_has_its_own_time(token: str, seconds: float) -> None:
+    """A token that nobody holds may be one that is not known yet."""
+
+    async def scenario(reviewer: TokenReviewer, reviews: FakeReviews, clock: FakeClock) -> None:
+        await reviewer.identity(token)
+        clock.now += seconds - 0.1
+        await reviewer.identity(token)
+        assert len(reviews.asked) == 1
+        clock.now += 0.1
+        await reviewer.identity(token)
+        assert len(reviews.asked) == 2
+
+    run(scenario)
+
+
+def test_a_token_that_was_refused_is_that_of_nobody() -> None:
+    """Also while it is remembered."""
+
+    async def scenario(reviewer: TokenReviewer, reviews: FakeReviews, clock: FakeClock) -> None:
+        del clock, reviews
+        for token, expected in (("t-amy", AMY), ("t-bob", None)):
+            assert reviewer.known(token) is None
+            assert await reviewer.identity(token) == expected
+            assert reviewer.known(token) == expected
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("token", ["t", "t" * LONGEST_TOKEN])
+def test_a_token_may_be_short_or_long(token: str) -> None:
+    """As far as a request can carry it."""
+
+    async def scenario(reviewer: TokenReviewer, reviews: FakeReviews, clock: FakeClock) -> None:
+        del clock
+        reviews.add_user(token, "amy")
+        found = await reviewer.identity(token)
+        assert found is not None
+        assert found.user == "amy"
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_question_that_nobody_waits_for_ends_quietly(*, fails: bool) -> None:
+    """Whether it fails or is given up when the program ends."""
+    noticed: list[object] = []
+
+    async def scenario(reviewer: TokenReviewer, reviews: FakeReviews, clock: FakeClock) -> None:
+        del clock
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: noticed.append(context))
+        reviews.error, reviews.hanging = UnreachableError("refused", sent=False), not fails
+        asking = asyncio.create_task(reviewer.identity("t-amy"))
+        await asyncio.sleep(0)
+        asking.cancel()
+        for task in asyncio.all_tasks() - {asyncio.current_task(), asking}:
+            if not fails:
+                task.cancel()
+            await asyncio.wait([task])
+        await asyncio.sleep(0)
+
+    run(scenario)
+    gc.collect()
+    assert noticed == []
 
 
 def test_a_revoked_token_ends() -> None:

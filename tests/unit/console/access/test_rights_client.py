@@ -1,6 +1,7 @@
 """What somebody may see follows from what they may read in the cluster."""
 
 import asyncio
+import gc
 from collections.abc import Collection
 from typing import Unpack
 
@@ -115,6 +116,67 @@ def test_rights_of_one_are_not_those_of_another() -> None:
         assert await rights.scope(AMY) == NOTHING
 
     asyncio.run(scenario())
+
+
+def test_rights_of_one_person_are_asked_about_once_at_a_time() -> None:
+    """However many pages are opened; one who leaves takes nothing from the others."""
+    reviews = FakeReviews()
+    reviews.grants = {("amy", "get", "pods", "*"), ("amy", "get", "events", "*")}
+
+    async def scenario() -> None:
+        rights = ViewerRights(reviews, lambda: NAMES)
+        tasks = [asyncio.create_task(rights.scope(AMY)) for _ in range(20)]
+        await asyncio.sleep(0)
+        tasks.pop().cancel()
+        assert {found.namespaces for found in await asyncio.gather(*tasks)} == {None}
+
+    asyncio.run(scenario())
+    assert len(reviews.asked) == 3  # nodes, pods and events
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_question_that_nobody_waits_for_ends_quietly(*, fails: bool) -> None:
+    """Whether it fails or is given up when the program ends."""
+    reviews, noticed = FakeReviews(), list[object]()
+    reviews.error, reviews.hanging = UnreachableError("refused", sent=False), not fails
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: noticed.append(context))
+        asking = asyncio.create_task(ViewerRights(reviews, lambda: NAMES).scope(AMY))
+        await asyncio.sleep(0)
+        asking.cancel()
+        for task in asyncio.all_tasks() - {asyncio.current_task(), asking}:
+            if not fails:
+                task.cancel()
+            await asyncio.wait([task])
+        await asyncio.sleep(0)
+
+    asyncio.run(scenario())
+    gc.collect()
+    assert noticed == []
+
+
+def test_after_one_failure_nothing_more_is_asked() -> None:
+    """The API server has trouble enough."""
+
+    class Failing(FakeReviews):
+        async def create(self, path: str, body: bytes, **options: Unpack[CallOptions]) -> bytes:
+            if len(self.asked) == 30:
+                self.asked.append({})
+                raise UnreachableError("refused", sent=False)
+            return await super().create(path, body, **options)
+
+    reviews, names = Failing(), {f"n{number}" for number in range(500)}
+
+    async def scenario() -> None:
+        with pytest.raises(ReviewsUnavailableError):
+            await ViewerRights(reviews, lambda: names).scope(AMY)
+        for _ in range(200):
+            await asyncio.sleep(0)
+
+    asyncio.run(scenario())
+    assert 30 < len(reviews.asked) <= 30 + 2 * AT_ONCE  # those that were under way
 
 
 def test_one_right_that_cannot_be_reviewed_grants_nothing_at_all() -> None:

@@ -129,6 +129,25 @@ def test_forms_of_a_session_carry_its_token() -> None:
     assert not OPEN.has_token("tokén")
 
 
+def test_a_cookie_that_is_longer_than_ours_is_not_opened() -> None:
+    """Though its key is ours: it costs time for each request that brings it."""
+
+    def opened(groups: int) -> Session | None:
+        payload = ["one", "token", NOW + 60, "amy", "1", ["g" * 10] * groups, []]
+        sealed = b"s" + zlib.compress(json.dumps(payload).encode(), 0)
+        return SessionCodec([KEY]).open(Fernet(KEY).encrypt(sealed).decode(), NOW)
+
+    assert opened(1) is not None
+    assert opened(LARGEST_COOKIE // 10) is None
+
+
+@pytest.mark.parametrize("text", ["\udcff", "\ud800" * 100, "é", "\u0664"])
+def test_a_cookie_is_ascii(text: str) -> None:
+    """Anything else is nobody's, not an error."""
+    assert SessionCodec([KEY]).open(text, NOW) is None
+    assert not SessionCodec([KEY]).is_form(text, "csrf", NOW)
+
+
 @pytest.mark.parametrize("text", ["", "\n", "short", "é" * 44, KEY.decode()[:-2]])
 def test_a_file_without_keys_is_refused(text: str) -> None:
     """The error says what a key looks like."""
@@ -154,6 +173,10 @@ def jwt(claims: object) -> str:
         (jwt({"exp": True}), None),
         (jwt({"exp": "12"}), None),
         (jwt({"exp": -1}), None),
+        (jwt({"exp": 0}), None),
+        (jwt({"exp": 1}), 1.0),
+        (jwt({"exp": 253_402_300_798}), 253_402_300_798.0),
+        (jwt({"exp": 253_402_300_799}), None),  # the last second that a time can name
         (jwt({"exp": 1e300}), None),
         (jwt({}), None),
         (jwt([]), None),

@@ -3,17 +3,23 @@
 import copy
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 import yaml
 
-from allocator.config.device_config import load_device_config
+from allocator.config.device_config import (
+    DeviceConfig,
+    configured_vocabularies,
+    load_device_config,
+    vocabularies_named_in_vain,
+)
 from allocator.config.manifest import pods_in
 from allocator.config.namespace_policy import ANY_MODE, NamespacePolicy
 from allocator.config.node_templates import NodeTemplate
-from allocator.config.settings import FleetScope, NodeAgent, Prefer, Settings
+from allocator.config.settings import FleetScope, NodeAgent, Prefer, Settings, settings_of
 from allocator.model.decision import ModeSource, Reason
 from allocator.model.problem import Loaded
 from allocator.model.request import Mode
@@ -204,6 +210,36 @@ def test_percentages_become_memory_where_upstream_serves() -> None:
     assert translated.request is not None
     assert translated.request.containers[0].memory == 7680
     assert [str(finding.reason) for finding in ambiguous.findings] == ["ConflictingRequest"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "verdict"),
+    [
+        pytest.param({"nvidia.com/gpu": 1}, FeasibilityVerdict.NO_REQUEST, id="alone"),
+        pytest.param(
+            {"nvidia.com/gpumem": 3000, "nvidia.com/priority": 1},
+            FeasibilityVerdict.REFUSED,
+            id="beside-volcanos",
+        ),
+    ],
+)
+def test_a_vocabulary_that_is_named_in_vain_is_told_as_by_admission(
+    limits: Json, verdict: FeasibilityVerdict
+) -> None:
+    """Alone it passes with a warning, and beside another it is refused."""
+    settings = settings_of("vocabularies: [volcano, hami]")
+    devices = DeviceConfig(memory_name="nvidia.com/gpumem")
+    configuration = Configuration(
+        settings=settings,
+        vocabularies=configured_vocabularies(settings, devices),
+        lost=vocabularies_named_in_vain(settings, devices),
+    )
+
+    found = fitted(pod(container(limits=limits)), replace(site(), configuration=configuration))
+
+    assert found.verdict is verdict
+    (told,) = (*found.warnings, *map(str, found.findings))
+    assert "belongs to the vocabulary hami" in told
 
 
 def test_a_copied_manifest_is_read_as_it_was_first_asked() -> None:

@@ -7,7 +7,11 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from allocator.config.device_config import DeviceConfig, configured_vocabularies
+from allocator.config.device_config import (
+    DeviceConfig,
+    configured_vocabularies,
+    vocabularies_named_in_vain,
+)
 from allocator.config.settings import settings_of
 from allocator.report.terminal_lines import HeadingLine, Tone, WrappedLine, plain_text
 from allocator.report.terminal_lines import printed_lines as printed
@@ -234,6 +238,27 @@ def test_a_pod_in_a_vocabulary_left_out_is_told_so() -> None:
         " this cluster does not serve"
     )
     assert "volcano.sh/vgpu-memory, or ask the administrators to add gpushare" in second
+
+
+def test_a_pod_in_a_vocabulary_that_is_named_in_vain_is_told_so() -> None:
+    """It names nvidia.com/gpu, which NVIDIA's plugin may have on nodes without our agent."""
+    settings, devices = (
+        settings_of("vocabularies: [volcano, hami]"),
+        DeviceConfig(memory_name="nvidia.com/gpumem"),
+    )
+    configuration = Configuration(
+        settings=settings,
+        vocabularies=configured_vocabularies(settings, devices),
+        lost=vocabularies_named_in_vain(settings, devices),
+    )
+    narrow = replace(site(), configuration=configuration)
+    document = received(pod(container(limits={"nvidia.com/gpu": 1})))
+
+    first, second, *_ = text(why(PodFacts(pod=pod_of(document), site=narrow, events=())))
+
+    assert first.startswith('WAITING   container "main": nvidia.com/gpu belongs to the vocabulary')
+    assert "nvidia.com/gpumem is Volcano's resourceMemoryName here" in first
+    assert "rename nvidia.com/gpumem in one of the two" in second
 
 
 def test_a_pod_that_asks_for_no_gpu_waits_for_its_scheduler() -> None:

@@ -5,12 +5,19 @@ import contextlib
 from collections.abc import Sequence
 from ipaddress import ip_address
 
+from structlog.testing import capture_logs
+
 from allocator.audit.record import CertificateRecord, Component
 from allocator.audit.record_source import RecordSource
 from certs.issue import IssueParameters, Names
 from certs.refresh_controller import CertificateReason, Notice, throwaway
 from certs.tls_server import ServingPair
-from console.receive.certificate_log import MOST_WAITING, SENDER, ConsoleCertificateLog
+from console.receive.certificate_log import (
+    MOST_WAITING,
+    RETRY_SECONDS,
+    SENDER,
+    ConsoleCertificateLog,
+)
 from console.receive.store_thread import StoreThread
 from console.records.rows import StoredRecord
 from console.store.store import StoreError
@@ -42,9 +49,14 @@ def serving() -> ServingPair:
     return pair
 
 
-def stored(*news: ServingPair | Notice, failures: int = 0) -> list[CertificateRecord]:
+def stored(
+    *news: ServingPair | Notice,
+    failures: int = 0,
+    clock: FakeClock | None = None,
+    wanted: int = 0,
+) -> list[CertificateRecord]:
     """Tell a console's log of *news*, and return what it has stored."""
-    store, clock = Kept(failures), FakeClock()
+    store, clock = Kept(failures), clock or FakeClock()
 
     async def run() -> None:
         with contextlib.closing(StoreThread(store)) as thread:
@@ -57,9 +69,9 @@ def stored(*news: ServingPair | Notice, failures: int = 0) -> list[CertificateRe
                 else:
                     log.announce(one)
             running = asyncio.create_task(log.run())
-            wanted = min(len(news), MOST_WAITING)
+            expected = wanted or min(len(news), MOST_WAITING)
             async with asyncio.timeout(10):
-                while len(store.kept) < wanted:  # noqa: ASYNC110 -- a thread does it
+                while len(store.kept) < expected:  # noqa: ASYNC110 -- a thread does it
                     await asyncio.sleep(0.01)
             running.cancel()
 
@@ -93,12 +105,32 @@ def test_a_fault_is_stored_as_one() -> None:
 
 
 def test_a_store_that_fails_gets_it_later() -> None:
-    """Nothing is lost by a disk that is full for a while."""
-    assert len(stored(serving(), failures=3)) == 1
+    """Nothing is lost by a disk that is full for a while, which is not asked without a pause."""
+    clock = FakeClock()
+    with capture_logs() as logs:
+        assert len(stored(serving(), failures=3, clock=clock)) == 1
+
+    assert clock.slept == [RETRY_SECONDS] * 3
+    assert [(line["event"], line["why"]) for line in logs] == [
+        ("record of a certificate not stored yet", "the disk is full")
+    ] * 3
+
+
+def test_before_a_certificate_is_loaded_there_is_nothing_to_say() -> None:
+    """The record that is stored is that of the one that was loaded then."""
+    pair = serving()
+    assert pair.fingerprint is not None
+
+    (record,) = stored(ServingPair(), pair, wanted=1)
+
+    assert record.text == f"serving certificate {pair.fingerprint[:16]} of the console is in use"
 
 
 def test_what_waits_is_bounded() -> None:
     """A console whose store does not answer goes on."""
     notice = Notice(CertificateReason.RENEW_FAILED, "x")
 
-    assert len(stored(*[notice] * (2 * MOST_WAITING))) == MOST_WAITING
+    with capture_logs() as logs:
+        assert len(stored(*[notice] * (2 * MOST_WAITING))) == MOST_WAITING
+    dropped = [line for line in logs if line["event"] == "record of a certificate dropped"]
+    assert len(dropped) == MOST_WAITING

@@ -44,6 +44,7 @@ def test_everything_is_counted() -> None:
     metrics.set_figures(StoreFigures(records=7, decisions=5, size=1000, oldest="", newest=""))
     metrics.set_watches({"pods": 12.0})
     metrics.set_certificate_expiry(99.0)
+    metrics.set_store_limit(5000)
 
     found = samples(metrics)
     expected = {
@@ -56,9 +57,19 @@ def test_everything_is_counted() -> None:
         'vgpu_console_requests_total{code="200"}': 1,
         "vgpu_console_request_duration_seconds_count": 1,
         "vgpu_console_store_bytes": 1000,
+        "vgpu_audit_store_limit_bytes": 5000,
         "vgpu_console_store_records": 7,
         "vgpu_console_store_decisions": 5,
         'vgpu_cache_synced_timestamp_seconds{kind="pods"}': 12,
         "vgpu_certificate_not_after_timestamp_seconds": 99,
     }
     assert {name: found[name] for name in expected} == expected
+
+
+def test_figures_are_looked_up_when_they_are_asked_for() -> None:
+    """So none is older than the answer."""
+    metrics = ConsoleMetrics(version="1")
+
+    text = metrics.text(lambda: metrics.set_store_limit(7))[1].decode()
+
+    assert "vgpu_audit_store_limit_bytes 7.0" in text.splitlines()

@@ -25,7 +25,7 @@ from webhook.binding.binding_server import BindingHandler
 )
 def test_whoever_is_refused_a_promise_is_heard_of(node: str, told: str, *, dry: bool) -> None:
     """Its gang is as short of a member for one reason as for another; a dry run is no attempt."""
-    server, heard = api(), list[tuple[str, str]]()
+    server, heard = api(), list[tuple[str, str, str]]()
     if node == "n0":
         for name in ("n1", "n2"):
             earlier = [entry("uid-p", soft_grant(3000))]
@@ -41,7 +41,9 @@ def test_whoever_is_refused_a_promise_is_heard_of(node: str, told: str, *, dry: 
     found = answered(asyncio.run(binder.bind(review(binding(node=node), dryRun=dry))))
 
     assert not found["allowed"]
-    assert [(uid, told in text) for uid, text in heard] == ([] if dry else [("uid-p", True)])
+    code = {"n7": "Forbidden", "n0": "Conflict"}[node]
+    refusals = [(uid, told in text, reason) for uid, text, reason in heard]
+    assert refusals == ([] if dry else [("uid-p", True, code)])
 
 
 @pytest.mark.parametrize("number", [0, 1, 3])

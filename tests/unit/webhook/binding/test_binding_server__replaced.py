@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Unpack
 
 import pytest
+from structlog.testing import capture_logs
 
 from allocator.model.allocation import Entry
 from kube.client import CallOptions
@@ -196,3 +197,32 @@ def test_a_ledger_that_always_changes_is_left_alone() -> None:
     with pytest.raises(LateError, match="no commit within"):
         bind(server, patience=0.2)
     assert uids_elsewhere(server) == {"n1": ["uid-p"], "n2": ["uid-p"]}
+
+
+def test_a_ledger_that_changes_under_the_removal_is_read_again() -> None:
+    """No entry is thought to be gone that is still there."""
+
+    class Moving(LedgerServer):
+        async def json_patch(
+            self, path: str, ops: Sequence[Mapping[str, object]], **_: Unpack[CallOptions]
+        ) -> bytes:
+            if path.endswith("/n1") and not self.trouble:
+                self.trouble = [ConflictError(409, "Conflict", "it moved")]
+                raise self.trouble[0]
+            if path.endswith("/n0"):
+                self.trouble = []
+            return await LedgerServer.json_patch(self, path, ops)
+
+    server = forged(Moving(pods=api().pods))
+
+    assert bind(server)["allowed"]
+    assert uids_elsewhere(server) == {"n1": [], "n2": ["uid-p"]}
+
+
+def test_a_removal_is_logged() -> None:
+    """With the node and the pod whose entry it was."""
+    with capture_logs() as logs:
+        bind(forged(api()))
+
+    [line] = [line for line in logs if line["event"].startswith("oldest entry")]
+    assert (line["node"], line["uid"]) == ("n1", "uid-p")

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -441,3 +441,32 @@ def test_a_scheduler_does_not_say_which_gpus_the_user_accepts(key: str) -> None:
     written = binding(annotations={key: "GPU-x", "example.com/other": "stays"})
     after = applied(written, strip_reserved(bound(written).binding, around(SOFT).vocabularies))
     assert after["metadata"]["annotations"] == {"example.com/other": "stays"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(None, 0, id="first"),
+        pytest.param(-60, 0, id="long-ago"),
+        pytest.param(-1, 0, id="a-second-ago"),
+        pytest.param(0, 1, id="in-the-same-second"),
+        pytest.param(4, 5, id="by-a-clock-that-is-ahead"),
+        pytest.param(29, 30, id="many-in-one-second"),
+        pytest.param(30, 0, id="no-further"),
+        pytest.param(86_400, 0, id="by-a-broken-clock"),
+    ],
+)
+def test_a_renewed_entry_differs_from_the_one_before(before: int | None, after: int) -> None:
+    """By its time, which goes on, and never far ahead: an entry must expire."""
+    node = nodes_of(1)
+    found = wish(pod(container(limits={NUMBER: 1, MEMORY: 1000})), node)
+    assignment = assign(ledger(node), found.wanted, policy=PlacementPolicy())
+    assert isinstance(assignment, Assignment)
+    now = NOW.replace(microsecond=999_999)
+    first = entry_of(found, assignment, now)
+    earlier = None if before is None else replace(first, since=NOW + timedelta(seconds=before))
+
+    renewed = entry_of(found, assignment, now, earlier=earlier)
+
+    assert renewed.since == NOW + timedelta(seconds=after)
+    assert renewed.since != (earlier and earlier.since)

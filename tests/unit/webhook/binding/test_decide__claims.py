@@ -81,3 +81,19 @@ def test_a_pod_of_nvidias_names_is_read_again() -> None:
 
     assert cache_suffices(review, plain, CONTEXT)
     assert not cache_suffices(review, named, CONTEXT)
+
+
+@pytest.mark.parametrize("first", [{"cpu": "1"}, {}, {"nvidia.com/gpu": 1, "cpu": "1"}])
+@pytest.mark.parametrize("of_init", [True, False])
+def test_any_container_may_have_a_claim(first: dict[str, object], *, of_init: bool) -> None:
+    """So the pod is read again, whatever else it asks for."""
+    asking = container("second", limits={"cpu": "1", "nvidia.com/gpu": 1, "memory": "1Gi"})
+    written = pod(container(limits=first), *([] if of_init else [asking]))
+    if of_init:
+        written["spec"]["initContainers"] = [asking]
+    found = live(received(written))
+    same = bound(binding(uid=found.uid))
+
+    assert not cache_suffices(same, found, CONTEXT)
+    plain = live(received(pod(container(limits={"cpu": "1"}))))
+    assert cache_suffices(same, plain, CONTEXT)

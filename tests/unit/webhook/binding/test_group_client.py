@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Unpack
@@ -418,3 +419,28 @@ def test_a_pod_whose_entry_another_review_withdrew_is_denied() -> None:
 
     assert not asyncio.run(bind(replica(calls, boxes=ONE_BOX), "a-0", "n1"))["allowed"]
     assert entries(calls) == {}
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_nobody_withdraws_what_another_review_has_renewed(number: int) -> None:
+    """Reviews of one pod at once: one that let the Binding pass would leave it without an entry."""
+    calls = server()
+    assert asyncio.run(bind(replica(calls, boxes=ONE_BOX), "b-0", "n3"))["allowed"]
+    answers: list[Json] = []
+
+    def review_elsewhere() -> None:
+        """Let replicas that see no other group review the same Binding within the same second."""
+        calls.before_list = lambda: None
+        with ThreadPoolExecutor(1) as another:
+            for _ in range(number):
+                work = bind(unguarded(calls), "a-0", "n1")
+                answers.append(another.submit(asyncio.run, work).result())
+
+    calls.before_list = review_elsewhere
+    answer = asyncio.run(bind(replica(calls, boxes=ONE_BOX), "a-0", "n1"))
+
+    assert all(one["allowed"] for one in answers)
+    assert len(answers) == number
+    assert not answer["allowed"]
+    assert entries(calls) == {"a-0": "n1", "b-0": "n3"}
+    assert calls.removals == 0

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import orjson
 import pytest
 
+from allocator.catalog.keys import GROUP_SIZE_KEY
 from allocator.catalog.vocabularies import VOCABULARIES
 from allocator.config.settings import DEFAULTS
 from allocator.extender.pod import SchedulingPod
@@ -14,7 +15,8 @@ from allocator.request.pod_fields import decode_watched
 from tests.builders.model import A30, T4, node, nodes_of, snapshot
 from tests.builders.pods import MEMORY, MODE, NUMBER, Json, admitted, container, pod, received
 from webhook.admission.context import AdmissionContext
-from webhook.binding.scheduler_pod import unbound_pod, watched_pod
+from webhook.binding.scheduler_pod import member_of, unbound_pod, watched_pod
+from webhook.review.pod_schema import Metadata, OwnerReference
 
 AROUND = AdmissionContext(
     settings=DEFAULTS,
@@ -102,3 +104,39 @@ def test_when_a_deleted_pod_leaves(written: str | None, leaves: datetime | None)
     seen = as_watched(found)
 
     assert (seen.deleting, seen.deadline) == (written is not None, leaves)
+
+
+def test_a_pod_says_little_and_is_read_all_the_same() -> None:
+    """Fields that may be missing or null are those of a pod like any other."""
+    written = received(pod(container()))
+    written["metadata"] |= {"uid": "u", "name": "p", "creationTimestamp": None}
+    written["spec"]["priority"] = None
+
+    found = unbound_pod(orjson.dumps(written), VOCABULARIES)
+
+    assert (found.claim, found.member) == (None, None)
+    assert (found.priority, found.created, found.deleting) == (0, "", False)
+
+
+def test_a_pod_that_waits_is_a_member_of_its_job() -> None:
+    """By itself, because no watch may have told of it yet."""
+    owner = {"kind": "Job", "name": "train", "uid": "owner-1", "controller": True}
+    written = admitted(received(pod(annotations={GROUP_SIZE_KEY: "16"})), AROUND)
+    written["metadata"] |= {"uid": "u", "name": "p", "ownerReferences": [owner]}
+
+    found = unbound_pod(orjson.dumps(written), VOCABULARIES)
+
+    assert found.member is not None
+    assert (found.member.uid, found.member.name, found.member.size) == ("u", "p", 16)
+    assert found.member.job.endswith("/owner owner-1")
+    del written["metadata"]["ownerReferences"]
+    assert unbound_pod(orjson.dumps(written), VOCABULARIES).member is None
+
+
+def test_a_pod_of_a_template_has_no_name_yet() -> None:
+    """As it comes to admission."""
+    owner = OwnerReference(kind="Job", name="train", uid="owner-1", controller=True)
+    found = member_of(Metadata(owner_references=(owner,)), namespace="team-a")
+
+    assert found is not None
+    assert (found.uid, found.name, found.size) == ("", "", 0)

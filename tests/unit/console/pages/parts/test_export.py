@@ -6,6 +6,7 @@ import json
 import orjson
 
 from console.access.viewer import Viewer
+from console.languages.messages import NOTHING, message
 from console.pages.parts.blocks import PageQuestion, PageTable, PageView, TableColumn
 from console.pages.parts.cell import code, mib, unknown
 from console.pages.parts.export import csv_lines, table_document, table_named, with_exports
@@ -20,8 +21,11 @@ QUESTION = PageQuestion(
 def table(name: str = "t", *texts: str) -> PageTable:
     return PageTable(
         name=name,
-        caption="c",
-        columns=(TableColumn(key="name", title="N"), TableColumn(key="mib", title="M")),
+        caption=message("c"),
+        columns=(
+            TableColumn(key="name", title=message("N")),
+            TableColumn(key="mib", title=message("M")),
+        ),
         rows=(*((code(text), mib(1234)) for text in texts or ("a",)), (unknown(), mib(None))),
         more="/x?after=8",
     )
@@ -49,7 +53,9 @@ def test_nothing_in_a_cell_is_a_formula_or_ends_a_row() -> None:
 
 def test_a_table_says_where_it_is_found() -> None:
     """With the filters and the page of the address."""
-    view = with_exports(PageView(title="", heading="", blocks=(table("a"), table("b"))), QUESTION)
+    view = with_exports(
+        PageView(title=NOTHING, heading=NOTHING, blocks=(table("a"), table("b"))), QUESTION
+    )
 
     assert view.tables[1].exports[0] == ("csv", "/x?ns=a%20b&format=csv&table=b&after=7")
     assert table_named(view, "") is view.tables[0]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
+import msgspec
 import orjson
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from allocator.audit.audit_log import AuditLog
+from allocator.audit.lines import LARGEST
 from allocator.audit.record import Component
 from allocator.audit.record_source import RecordSource
 from allocator.config.namespace_policy import NamespacePolicy
@@ -28,7 +30,7 @@ from tests.harness.records import strict_record
 from tests.properties.test_hostile_reviews import review
 from tests.unit.webhook.admission.test_audit_record import ODD
 from webhook.admission.context import AdmissionContext
-from webhook.admission.replica_records import MOST_BYTES, ReplicaDecision, ReplicaRecords
+from webhook.replicas.replica_records import MOST_BYTES, PodRecord, ReplicaDecision, ReplicaRecords
 from webhook.review.admission_review import NotAReviewError
 from webhook.serve.admission import AdmissionView, PodHandler
 from webhook.serve.metrics import WebhookMetrics
@@ -76,14 +78,14 @@ class Webhook:
     journal: AuditLog = field(init=False)
     kept: Kept = field(default_factory=Kept)
     now: Surroundings = field(default_factory=Surroundings)
-    joined: list[tuple[bytes, bytes]] = field(default_factory=list)
+    made: list[PodRecord] = field(default_factory=list)
     replicas: ReplicaRecords | None = None
 
     def handler(self, *, shares: bool) -> PodHandler:
         self.journal = AuditLog((self.kept,), dropped=self._drop)
         source = RecordSource(Component.WEBHOOK, instance="w", version="1", caller=self._caller)
         if shares:
-            self.replicas = ReplicaRecords(self._remember, source, defer=self.journal.defer)
+            self.replicas = ReplicaRecords(self._remember, source)
         return PodHandler(
             view=lambda _: AdmissionView(
                 context=AdmissionContext(
@@ -108,9 +110,11 @@ class Webhook:
     def _drop(self) -> None:
         raise AssertionError("dropped")
 
-    def _remember(self, start: bytes, rest: bytes) -> None:
-        self.joined.append((start, rest))
-        self.journal.remember_joined(start, rest)
+    def _remember(self, record: msgspec.Struct, size: int) -> None:
+        assert isinstance(record, PodRecord)
+        assert len(msgspec.json.encode(record)) <= size <= LARGEST
+        self.made.append(record)
+        self.journal.remember_encodable(record, size)
 
     def lines(self, reviews: Sequence[Reviewed], *, shares: bool) -> list[Json]:
         """Return the records of *reviews* by the uid of each, without their own identifiers."""
@@ -166,11 +170,22 @@ def test_replicas_share_all_but_what_is_their_own() -> None:
     names = [f"train-{number}" for number in range(6)]
     webhook = compare([reviewed(n, asking(name=name)) for n, name in enumerate(names)])
 
-    starts, rests = zip(*webhook.joined, strict=True)
-    assert len(rests) == 5
-    assert all(rest is rests[0] for rest in rests)
-    assert max(map(len, starts)) < 300
-    assert all(name.encode() in start for start, name in zip(starts, names[1:], strict=True))
+    rests = [record.schema for record in webhook.made]
+    assert [record.pod for record in webhook.made] == names
+    assert rests[0] is not rests[1]
+    assert all(rest is rests[2] for rest in rests[2:])
+    assert len(msgspec.json.encode(webhook.made[0])) - len(bytes(rests[0])) < 400
+
+
+def test_pods_of_different_owners_share_what_they_ask_for() -> None:
+    """Each is alone, but what it asks for and what it is given are encoded once."""
+    owner = {"kind": "ReplicaSet", "name": "r", "controller": True}
+    webhook = compare(
+        [reviewed(n, asking(ownerReferences=[{**owner, "uid": f"u-{n}"}])) for n in range(5)]
+    )
+
+    assert webhook.replicas is not None
+    assert webhook.replicas.parts == (1, 0)
 
 
 def changed(path: str, value: object) -> Json:
@@ -269,10 +284,6 @@ class Keys:
         return True
 
 
-def later(_make: Callable[[], None], _size: int) -> None:
-    """Make nothing."""
-
-
 def decision_of(body: bytes) -> ReplicaDecision:
     """Return what a reviewer hands over of one review."""
     keys, webhook = Keys(), Webhook()
@@ -287,6 +298,15 @@ ASKING = ONE.outcome.request.containers[0]
 EARLIER = ModeChoice(Mode.MIG, ModeSource.ONLY, "because")
 RECORDED = ONE.outcome.recorded
 assert RECORDED is not None
+
+
+def both(**fields: bool) -> Mapping[str, object]:
+    """Return what differs where a pod asks for something else, and is given what it asks for."""
+    assert RECORDED is not None
+    request = structs.replace(RECORDED.request, **fields)
+    return {"request": request, "recorded": replace(RECORDED, request=request)}
+
+
 CHANGES: dict[str, Mapping[str, object]] = {
     "digest": {"digest": "another"},
     "warnings": {"warnings": ("take care",)},
@@ -317,27 +337,46 @@ CHANGES: dict[str, Mapping[str, object]] = {
     "profile": {
         "recorded": replace(RECORDED, request=structs.replace(RECORDED.request, profile="1g.5gb"))
     },
+    "one-numa": both(one_numa=True),
+    "links": both(ignore_links=True),
+    "library": both(library_off=True),
     "policy": {"recorded": replace(RECORDED, namespace=NamespacePolicy(min_isolation="mig"))},
     "earlier": {"recorded": replace(RECORDED, earlier=EARLIER)},
     "final": {"recorded": replace(RECORDED, final=Mode.MIG)},
 }
 
 
+def test_passes_share_nothing() -> None:
+    """A pod may have containers added later, by a pass of its own."""
+    made = recorded(ONE, ONE, ONE, structs.replace(ONE, step="ephemeral"))
+
+    assert b'"step":"mutate"' in made[2]
+    assert b'"step":"ephemeral"' in made[3]
+
+
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_decisions_that_differ_share_nothing(change: Mapping[str, object]) -> None:
     """In each thing that a record tells of a decision, also with equal digests."""
     other = structs.replace(ONE, outcome=structs.replace(ONE.outcome, **change))
-    joined: list[bytes] = []
+    made = recorded(ONE, ONE, ONE, other, other, other, ONE, other)
+
+    assert made[0] != made[3]
+    assert made == [made[0]] * 3 + [made[3]] * 3 + [made[0], made[3]]
+
+
+def recorded(*decisions: ReplicaDecision) -> list[bytes]:
+    """Return the ends of the records of *decisions*."""
+    made: list[bytes] = []
     source = RecordSource(Component.WEBHOOK)
-    records = ReplicaRecords(lambda _, rest: joined.append(rest), source, defer=later)
+    records = ReplicaRecords(lambda record, _: made.append(rest_of(record)), source)
+    for decision in decisions:
+        assert records.record(decision)
+    return made
 
-    for decision in (ONE, ONE, ONE, other, other, other):
-        records.record(decision)  # whoever comes first is not ours to make
-        records.make_noted()
 
-    assert joined[0] != joined[-1]
-    assert joined.count(joined[0]) == 2
-    assert joined.count(joined[-1]) == len(joined) - 2 >= 2
+def rest_of(record: msgspec.Struct) -> bytes:
+    assert isinstance(record, PodRecord)
+    return bytes(record.schema)
 
 
 def test_what_is_kept_is_bounded() -> None:
@@ -351,15 +390,23 @@ def test_what_is_kept_is_bounded() -> None:
 
     replicas = webhook.replicas
     assert replicas is not None
-    kept = replicas._kept.values()  # noqa: SLF001 -- nothing else tells
-    assert 0 < replicas.size == sum(one.size for one in kept) <= MOST_BYTES
-    assert sum(len(one.rest) for one in kept) > MOST_BYTES // 2
-    assert len(kept) < 1000
+    alike, workloads = replicas.parts
+    assert alike == 1
+    assert MOST_BYTES // 2 < replicas.size <= 2 * MOST_BYTES
+    assert 500 < workloads < 2900
 
 
-def test_a_patch_that_is_recorded_in_part_is_not_kept() -> None:
-    """Then equal records would not mean equal patches."""
+def test_a_patch_that_is_recorded_in_part_is_told_apart_too() -> None:
+    """Equal records would not mean equal patches, so the patches are compared."""
     many = [container(f"c{n}", limits={NUMBER: 1, MEMORY: 10}) for n in range(12)]
-    webhook = compare([reviewed(n, received(pod(*many))) for n in range(4)])
+    compare([reviewed(n, received(pod(*many))) for n in range(4)])
 
-    assert webhook.joined == []
+
+def test_what_is_large_is_recorded_by_itself() -> None:
+    """A patch beyond 16 KiB is neither compared nor kept."""
+    many = [container(f"c{n}", limits={NUMBER: 1, MEMORY: 10}) for n in range(40)]
+    large = asking()
+    large["spec"]["containers"] = received(pod(*many))["spec"]["containers"]
+    webhook = compare([reviewed(n, large) for n in range(4)])
+
+    assert webhook.made == []

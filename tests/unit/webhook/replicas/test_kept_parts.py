@@ -1,0 +1,55 @@
+"""What is kept for pods that are alike stays within its bounds."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webhook.replicas.kept_parts import ENTRY, KeptParts, SeenNames
+
+NAMES = st.sampled_from("abcdefgh")
+STEPS = st.lists(st.tuples(NAMES, st.none() | st.integers(0, 4000)), max_size=40)
+MOST, LARGEST = 8000, 3000
+
+
+@given(STEPS)
+def test_parts_are_kept_within_bounds(steps: list[tuple[str, int | None]]) -> None:
+    """What was used last stays, and what is too large never comes in."""
+    parts = KeptParts[int](most_bytes=MOST, largest=LARGEST)
+    known: dict[str, int] = {}  # sizes, the last used at the end
+    for name, size in steps:
+        if size is None:
+            found = parts.get(name)
+            assert found == known.get(name)
+            if name in known:
+                known[name] = known.pop(name)
+            continue
+        parts.keep(name, size, size)
+        known.pop(name, None)
+        if size + ENTRY <= LARGEST:
+            known[name] = size
+        while sum(known.values()) + ENTRY * len(known) > MOST:
+            del known[next(iter(known))]
+        assert parts.size == sum(known.values()) + ENTRY * len(known) <= MOST
+        assert len(parts) == len(known)
+
+
+def test_what_was_asked_for_last_stays() -> None:
+    """However long ago it was kept."""
+    parts = KeptParts[str](most_bytes=MOST, largest=LARGEST)
+    for name in "abc":
+        parts.keep(name, name, 2000)
+    assert parts.get("a") == "a"
+    parts.keep("d", "d", 2000)
+
+    assert [parts.get(name) for name in "abcd"] == ["a", None, "c", "d"]
+
+
+def test_a_name_is_known_from_the_second_time_on() -> None:
+    """Until others took its place."""
+    seen = SeenNames()
+
+    assert [seen.note("a"), seen.note("a"), seen.note("b"), seen.note("b")] == [
+        False,
+        True,
+        False,
+        True,
+    ]

@@ -1,0 +1,1 @@
+"""What is done once for pods that are alike: deciding, and most of a record."""
