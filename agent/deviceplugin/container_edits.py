@@ -18,7 +18,9 @@ from agent.share import DeviceNode, ReadyInstance, Share
 from allocator.catalog.injection import (
     LIBRARY_VOLUME,
     MOUNTS,
+    MPS_PARTITION,
     MPS_PIPE_PATH,
+    MPS_THREADS,
     REGION_FILE,
     SHARED_MEMORY_PATH,
     VARIABLES,
@@ -98,17 +100,24 @@ def hami_core_edits(share: Share, *, library: str, region: str) -> ContainerEdit
     return ContainerEdits(env=tuple(_variables(share, gpus)), shown=gpus, mounts=tuple(mounts))
 
 
-def mps_edits(share: Share, *, pipe: str, shared_memory: str) -> ContainerEdits:
+def mps_edits(
+    share: Share, *, pipe: str, shared_memory: str, partition: str = ""
+) -> ContainerEdits:
     """Return the edits of a share in mode mps, with two folders of the node for its daemon.
 
-    Clients write into both: a socket and a queue are made of files of either side.
+    Clients write into both: a socket and a queue are made of files of either side. With a
+    *partition* the daemon ignores the limit of threads.
     """
     mounts = (
         HostMount(host=pipe, path=MPS_PIPE_PATH, read_only=False),
         HostMount(host=shared_memory, path=SHARED_MEMORY_PATH, read_only=False),
     )
     gpus = _gpus(share)
-    return ContainerEdits(env=tuple(_variables(share, gpus)), shown=gpus, mounts=mounts)
+    variables = tuple(_variables(share, gpus))
+    if partition:
+        kept = (each for each in variables if each[0] != MPS_THREADS)
+        variables = (*kept, (MPS_PARTITION, partition))
+    return ContainerEdits(env=variables, shown=gpus, mounts=mounts)
 
 
 def unenforced_edits(share: Share) -> ContainerEdits:

@@ -64,6 +64,9 @@ class MpsProvider(Protocol):
     async def ready_daemon(self, grant: Grant) -> DaemonFolders:
         """Return the folders of the daemon that serves *grant*; raises NotYetError."""
 
+    async def ready_partition(self, share: Share) -> str:
+        """Return the partition of a container, "" where its GPU has none; raises NotYetError."""
+
 
 class RegionProvider(Protocol):
     """The shared regions of the interception library."""
@@ -321,8 +324,10 @@ class PreStart:
             raise NotYetError("a container in mode mps reaches the daemon of one GPU only")
         progress.doing = f"waiting for the MPS daemon of {grant.gpu}"
         folders = await self.services.mps.ready_daemon(grant)
+        progress.doing = f"waiting for its partition of {grant.gpu}"
+        partition = await self.services.mps.ready_partition(share)
         return container_edits.mps_edits(
-            share, pipe=folders.pipe, shared_memory=folders.shared_memory
+            share, pipe=folders.pipe, shared_memory=folders.shared_memory, partition=partition
         )
 
     async def _instances(self, share: Share, progress: _StartProgress) -> tuple[ReadyInstance, ...]:

@@ -83,6 +83,7 @@ class Device:
     recovery: Recovery | None = None  # None: the driver does not report it
     # Volta or newer, which MPS gives address spaces of their own and limits
     mps: bool = True
+    capability: tuple[int, int] | None = None  # compute capability; None: unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,7 @@ from agent.driver.driver import (
 from agent.driver.simulated_machine import Created, DriverRefusal, SimulatedGpu, State
 
 T = TypeVar("T")
-_VERSIONS: Final = Versions(driver=SIMULATED, nvml=SIMULATED, cuda="13.0")
+_VERSIONS: Final = Versions(driver=SIMULATED, nvml=SIMULATED, cuda="13.1")
 
 
 class SimulatedDriver:

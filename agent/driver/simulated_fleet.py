@@ -28,6 +28,14 @@ from allocator.model.request import Mode
 
 ANY: Final = "*"
 _FIRST_PID: Final = 2**22 + 1  # above what Linux numbers processes with
+_CAPABILITIES: Final = (  # by the beginning of a model's name
+    (re.compile(r"Tesla [PV]"), (7, 0)),
+    (re.compile(r"Tesla T"), (7, 5)),
+    (re.compile(r"(RTX )?A\d|PG506|GeForce RTX 30"), (8, 0)),
+    (re.compile(r"L\d|RTX 6000 Ada|GeForce RTX 40"), (8, 9)),
+    (re.compile(r"G?H\d"), (9, 0)),
+)
+_NEWEST: Final = (10, 0)
 _UP_TO_AMPERE: Final = re.compile(r"Tesla |(RTX )?A\d|PG506|GeForce RTX 30")
 
 
@@ -69,6 +77,7 @@ def simulated_device(model: Model, *, node: str, index: int, mig: bool = False) 
         memory=model.memory,
         ampere_or_older=_UP_TO_AMPERE.match(bare_name(model.name)) is not None,
         board=model.board,
+        capability=next((v for p, v in _CAPABILITIES if p.match(bare_name(model.name))), _NEWEST),
         mig=MigMode(current=mig, pending=mig) if model.board else None,
     )
 

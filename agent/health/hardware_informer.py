@@ -52,6 +52,9 @@ class MpsSource(Protocol):
     def client_limits(self) -> Mapping[str, int]:
         """Return how many clients a server takes that refused one, by the UUID of its GPU."""
 
+    def chunks(self) -> Mapping[str, int]:
+        """Return into how many chunks GPUs are divided, by UUID."""
+
     def followed(self) -> frozenset[str]:
         """Return the GPUs of which it is known what mode they are to be in, by UUID."""
 
@@ -205,6 +208,7 @@ class HardwareInformer:
             cuda=self._cuda,
             mps_clients=0 if self.mps is None else self.mps.most_clients,
             mps_limits={} if self.mps is None else dict(self.mps.client_limits()),
+            mps_chunks={} if self.mps is None else dict(self.mps.chunks()),
             mps_followed=None if self.mps is None else self.mps.followed(),
             instances=tuple(_realised_instances(present)),
             unhealthy=dict(self._unhealthy_gpus(self._devices, present)),

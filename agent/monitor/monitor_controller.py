@@ -35,7 +35,7 @@ from agent.monitor.violation import (
     violation_changes,
     violations,
 )
-from agent.mps.gpu_controller import MpsProgress
+from agent.mps.plan import MpsProgress
 from agent.region.region_files import RegionFiles, limits_of
 from agent.region.repair import RepairKind
 from agent.share import Share

@@ -80,11 +80,17 @@ class Daemons(Protocol):
     async def prepare(self, gpu: str) -> None:
         """Create the folders of a daemon, and mount what it shares; raises DaemonError."""
 
-    async def start(self, gpu: str) -> None:
-        """Start a daemon; returns once it answers; raises DaemonError."""
+    async def start(self, gpu: str, *, static: bool = False) -> None:
+        """Start a daemon, with partitions if *static*; returns once it answers.
+
+        Raises DaemonError.
+        """
 
     async def is_alive(self, gpu: str) -> bool:
         """Say whether the daemon's process exists, whoever started it."""
+
+    def is_static(self, gpu: str) -> bool:
+        """Say whether the daemon that was started last has partitions."""
 
     async def ask(self, gpu: str, command: str) -> str:
         """Return the daemon's answer to one command; raises DaemonError."""

@@ -38,7 +38,7 @@ from agent.mps.launch import (
     main_pid_command,
     systemd_command,
 )
-from agent.mps.simulated_files import known_folders
+from agent.mps.simulated.simulated_files import known_folders
 from agent.node.cgroup import start_time_of
 from allocator.model.units import MiB
 from allocator.model.untrusted import quote
@@ -50,6 +50,7 @@ POLL_INTERVAL: Final = 0.05
 _RECORD: Final = "daemon.json"
 _LOG: Final = "agent.log"  # what the daemon writes to its standard streams
 _SERVER_LOG: Final = "server.log"  # of NVIDIA's server
+_ORDERS: Final = ("set_", "start_", "sm_")  # whose answer may be a refusal
 _REFUSAL: Final = re.compile(r"(?i)\b(unknown|invalid|error|fail\w*|cannot|can't)\b")
 log = structlog.get_logger(__name__)
 
@@ -59,6 +60,7 @@ class _Record(msgspec.Struct, frozen=True):
 
     pid: int
     started: int
+    static: bool = False  # with partitions; a daemon of an earlier release has none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,14 +97,15 @@ class DaemonClient:
         except OSError as error:
             raise DaemonError(f"the folders of its MPS daemon cannot be made: {error}") from error
 
-    async def start(self, gpu: str) -> None:
-        """Start a daemon; returns once it answers; raises DaemonError.
+    async def start(self, gpu: str, *, static: bool = False) -> None:
+        """Start a daemon, with partitions if *static*; returns once it answers.
 
-        Servers of an earlier daemon are killed first: they would hold the GPU.
+        Raises DaemonError. Servers of an earlier daemon are killed first: they would hold the GPU.
         """
         self._kill_all(self._servers.pop(gpu, frozenset()))
         try:
-            record = await asyncio.to_thread(self._start, gpu)
+            record = await asyncio.to_thread(self._start, gpu, static)
+            record = msgspec.structs.replace(record, static=static)
             (Path(self._folders(gpu).root) / _RECORD).write_bytes(msgspec.json.encode(record))
         except OSError as error:
             raise DaemonError(f"{self._options.program} cannot be started: {error}") from error
@@ -129,6 +132,11 @@ class DaemonClient:
         record = self._record(gpu)
         return record is not None and self._lives(record)
 
+    def is_static(self, gpu: str) -> bool:
+        """Say whether the daemon that was started last has partitions."""
+        record = self._record(gpu)
+        return record is not None and record.static
+
     async def ask(self, gpu: str, command: str) -> str:
         """Return the daemon's answer to one command; raises DaemonError."""
         folders = self._folders(gpu)
@@ -137,7 +145,7 @@ class DaemonClient:
         answer = await _output(
             [self._options.program], variables, text=f"{command}\n", within=self._options.patience
         )
-        if command.startswith(("set_", "start_")) and _REFUSAL.search(answer):
+        if command.startswith(_ORDERS) and _REFUSAL.search(answer):
             raise DaemonError(f"its MPS daemon refused {command}: {quote(answer.strip())}")
         return answer
 
@@ -221,16 +229,17 @@ class DaemonClient:
             why = done.stderr.decode(errors="replace").strip()
             raise OSError(f"{' '.join(command)}: {why}")
 
-    def _start(self, gpu: str) -> _Record:
+    def _start(self, gpu: str, static: bool) -> _Record:  # noqa: FBT001 -- to_thread
         """Start the program and return its record; raises OSError or DaemonError."""
         folders = self._folders(gpu)
         if self._options.launcher is MpsLauncher.SYSTEMD:
-            return self._start_by_systemd(gpu)
+            return self._start_by_systemd(gpu, static=static)
         plan = LaunchPlan(
             gpu=gpu,
             folders=folders,
             program=self._options.program,
             mounts=self._options.shared_memory is not None,
+            static=static,
         )
         with (Path(folders.log) / _LOG).open("wb") as output:
             child = subprocess.Popen(  # noqa: S603 - our own command line
@@ -245,9 +254,12 @@ class DaemonClient:
         _raise_open_files(child.pid)
         return self._record_of(child.pid)
 
-    def _start_by_systemd(self, gpu: str) -> _Record:
+    def _start_by_systemd(self, gpu: str, *, static: bool) -> _Record:
         plan = LaunchPlan(
-            gpu=gpu, folders=folders_of(self._options.host_root, gpu), program=self._options.program
+            gpu=gpu,
+            folders=folders_of(self._options.host_root, gpu),
+            program=self._options.program,
+            static=static,
         )
         answer = ""
         for command in (systemd_command(plan), main_pid_command(gpu)):

@@ -6,13 +6,13 @@ crashes, restarts of the agent and changes by others are all handled the same wa
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final, Protocol, TypeVar, TypeVarTuple, assert_never
+from typing import Final, assert_never
 
 import structlog
 
-from agent.driver.driver import ComputeMode, Driver, DriverError
+from agent.driver.driver import ComputeMode, DriverError
 from agent.mps.commands import (
     SERVER_LIST,
     MpsAnswerError,
@@ -29,8 +29,8 @@ from agent.mps.commands import (
     terminate_client,
 )
 from agent.mps.daemon import DaemonError, Daemons
-from agent.mps.journal_files import Before
 from agent.mps.limits import ServerLimits
+from agent.mps.partitions.partitions_controller import PartitionsController
 from agent.mps.plan import (
     ForgetMode,
     KillDaemon,
@@ -38,6 +38,7 @@ from agent.mps.plan import (
     MpsIdle,
     MpsMemory,
     MpsObservation,
+    MpsProgress,
     MpsRest,
     MpsServer,
     MpsStep,
@@ -54,11 +55,10 @@ from agent.mps.plan import (
     memory_after,
     next_step,
 )
+from agent.mps.protocols import HolderBook, ModeJournal, MpsDriverCaller
 from agent.mps.trouble import MpsTrouble, MpsTroubleKind, troubles_between
 from kube.clock import SYSTEM, Clock
 
-T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
 CALL_TIMEOUT: Final = 10.0  # seconds for one call of the driver
 FIRST_PAUSE: Final = 1.0  # seconds after a failure
 LONGEST_PAUSE: Final = 60.0
@@ -76,28 +76,6 @@ def _ignore(*_: object) -> None:
     """Do nothing."""
 
 
-class MpsDriverCaller(Protocol):
-    """Makes the calls of the driver; see agent/driver/driver_thread.py."""
-
-    driver: Driver
-
-    async def call(self, function: Callable[[*Ts], T], *args: *Ts, within: float) -> T:
-        """Return what *function* answers to *args*; raises DriverError."""
-
-
-class ModeJournal(Protocol):
-    """The compute modes to put back; see agent/mps/journal_files.py."""
-
-    before: Before
-    damaged: bool
-
-    def record(self, gpu: str, before: ComputeMode) -> None:
-        """Put on disk what *gpu* had; raises OSError."""
-
-    def forget(self, gpu: str) -> None:
-        """Take *gpu* out; raises OSError."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MpsServices:
     """What the GPUs of one node share; ``report`` must not block."""
@@ -105,22 +83,11 @@ class MpsServices:
     worker: MpsDriverCaller
     daemons: Daemons
     journal: ModeJournal
+    book: HolderBook
     clock: Clock = SYSTEM
     is_loaded: Callable[[], bool] = lambda: True  # whether the kernel has a driver; may block
     # GPU and what happened, for an Event on each pod with an entry there, and for a metric
     report: Callable[[str, MpsTrouble], None] = _ignore
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MpsProgress:
-    """How far one GPU is, as it was last seen."""
-
-    rest: MpsRest = field(default_factory=lambda: Waiting("the agent has not looked at it yet"))
-    failures: int = 0  # starts in a row that failed, or that did not last
-    servers: tuple[int, ...] = ()  # pids
-    clients: int = 0  # connected now
-    most_clients: int = 0  # ever connected at once
-    refused: bool = False  # a client, because there were too many
 
 
 class MpsGpuController:
@@ -133,6 +100,7 @@ class MpsGpuController:
         self.desired: MpsDesired | None = None
         self._services = services
         self._changed = changed
+        self.partitions = PartitionsController(uuid, services.daemons, services.book)
         self._memory = MpsMemory()
         self._before: MpsObservation | None = None
         self._failures = 0
@@ -189,7 +157,7 @@ class MpsGpuController:
         )
         step = next_step(seen, desired, self._memory, now=now)
         if isinstance(step, Waiting | Ready | MpsIdle):
-            self._rest(step)
+            await self._rest_in(step, desired)
             return True
         if isinstance(step, StartDaemon | StartServer) and now < self._due:
             self._rest(Waiting(self._reported or "its MPS daemon ended, and is started again soon"))
@@ -199,6 +167,20 @@ class MpsGpuController:
             self._rest(Waiting(step.why))
             return True
         return False
+
+    async def _rest_in(self, rest: MpsRest, desired: MpsDesired) -> None:
+        """Rest, once the partitions of a GPU that is ready are as they should be.
+
+        What it cannot do is told once; raises DaemonError, MpsAnswerError or OSError.
+        """
+        if isinstance(rest, Ready) and desired.static:
+            await self.partitions.settle()
+        elif not desired.static:
+            await self.partitions.forget()
+        if desired.unable and desired.unable != self._reported:
+            self._reported = desired.unable
+            self._report(MpsTrouble(MpsTroubleKind.NO_START, desired.unable))
+        self._rest(rest)
 
     async def _lose_driver(self, error: DriverError, desired: MpsDesired) -> None:
         """Wait for a driver that refuses a call, or give the GPU up where nothing is left of it."""
@@ -244,6 +226,7 @@ class MpsGpuController:
             alive=alive,
             why_silent=silent if alive else "",
             servers=servers,
+            static=daemons.is_static(gpu),
             refusal=await daemons.last_refusal(gpu),
             strangers=strangers,
         )
@@ -297,9 +280,9 @@ class MpsGpuController:
     ) -> None:
         daemons, gpu = self._services.daemons, self.uuid
         match step:
-            case StartDaemon():
+            case StartDaemon(static):
                 await daemons.prepare(gpu)
-                await daemons.start(gpu)
+                await daemons.start(gpu, static=static)
                 self._forget_limits()
             case StartServer():
                 await daemons.ask(gpu, start_server())
@@ -394,6 +377,10 @@ class MpsGpuController:
             clients=clients,
             most_clients=max(clients, self.progress.most_clients),
             refused=self._refused,
+            chunks=self.partitions.chunks,
+            missing=self.partitions.missing,
+            held=self.partitions.held,
+            served=self.partitions.served,
         )
         if progress != self.progress:
             self.progress = progress

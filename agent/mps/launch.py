@@ -32,6 +32,7 @@ class LaunchPlan:
     folders: DaemonFolders
     program: str
     mounts: bool = True  # its /dev/shm is a folder of its own
+    static: bool = False  # its clients get partitions
 
 
 def environment(plan: LaunchPlan) -> dict[str, str]:
@@ -43,13 +44,22 @@ def environment(plan: LaunchPlan) -> dict[str, str]:
     }
 
 
-def child_command(plan: LaunchPlan) -> list[str]:
-    """Return the command line of a daemon that the agent starts as its child.
+def _arguments(plan: LaunchPlan) -> list[str]:
+    """Return the arguments of the program.
 
     ``-f`` keeps it in the foreground; ``-M`` lets one server take clients of every user, where
     otherwise the first call of a second user hangs until the first one's processes have ended.
+    ``-S`` enables static partitioning.
     """
-    daemon = [plan.program, "-f", "-M"]
+    return ["-f", "-M", "-S"] if plan.static else ["-f", "-M"]
+
+
+def child_command(plan: LaunchPlan) -> list[str]:
+    """Return the command line of a daemon that the agent starts as its child.
+
+    It ends with the agent's container.
+    """
+    daemon = [plan.program, *_arguments(plan)]
     if not plan.mounts:
         return daemon
     shell = ["sh", "-c", _WITH_SHARED_MEMORY, "sh", plan.folders.shared_memory]
@@ -87,8 +97,7 @@ def systemd_command(plan: LaunchPlan) -> list[str]:
             *(f"--property={name}={value}" for name, value in properties.items()),
             *(f"--setenv={name}={value}" for name, value in environment(plan).items()),
             plan.program,
-            "-f",
-            "-M",
+            *_arguments(plan),
         ]
     )
 

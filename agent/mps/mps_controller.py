@@ -5,20 +5,37 @@ so that a daemon that hangs does not delay the others.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import Final, Never
 
 from agent.mps.daemon import DaemonFolders, folders_of
-from agent.mps.gpu_controller import MpsGpuController, MpsProgress, MpsServices
+from agent.mps.gpu_controller import MpsGpuController, MpsServices
 from agent.mps.limits import client_limits, server_limits
-from agent.mps.plan import MpsDesired, MpsIdle, Ready, Waiting
+from agent.mps.partitions.table import HeldPartition, Holder
+from agent.mps.plan import MpsDesired, MpsIdle, MpsProgress, Ready, Waiting
 from agent.settling_controller import SettlingController
-from agent.share import NotYetError
+from agent.share import NotYetError, Share
 from allocator.model.allocation import Grant
+from allocator.model.gpu import whole_chunks
 from allocator.model.request import Mode
 
 LEAST_CLIENTS: Final = 16  # that a server takes, on GPUs before Volta
 ENSURE_TIMEOUT: Final = 15.0  # seconds; kubelet gives PreStartContainer 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partitioning:
+    """Which GPUs of a node are partitioned, and for whom; both by the UUID of the GPU."""
+
+    # of GPUs that are: why they cannot be, "" where they can
+    static: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    # the keys of containers with an entry in mode mps
+    holders: Mapping[str, frozenset[str]] = field(default_factory=lambda: MappingProxyType({}))
+
+
+NO_PARTITIONS: Final = Partitioning()
 
 
 def _ignore() -> None:
@@ -53,6 +70,7 @@ class MpsController:
         self,
         configured: Collection[str],
         grants: Mapping[str, Collection[Grant]],
+        partitioning: Partitioning = NO_PARTITIONS,
         *,
         uninstalling: bool = False,
     ) -> None:
@@ -75,10 +93,19 @@ class MpsController:
             others = any(grant.mode is not Mode.MPS for grant in grants.get(gpu, ()))
             # A pod of another mode may have been bound before the GPU was told to be in this one.
             mps = bool(ours) or (gpu in gpus and not others)
+            unable = partitioning.static.get(gpu)
             desired = MpsDesired(
-                mps=mps, limits=server_limits(ours), others=others, uninstalling=uninstalling
+                mps=mps,
+                limits=server_limits(ours),
+                others=others,
+                static=unable is not None,
+                unable=unable or "",
+                uninstalling=uninstalling,
             )
-            if self._settling.watch(gpu, partial(self._new_gpu, gpu)).set_desired(desired):
+            watched = self._settling.watch(gpu, partial(self._new_gpu, gpu))
+            holders = partitioning.holders.get(gpu, frozenset())
+            changed, watched.partitions.holders = watched.partitions.holders != holders, holders
+            if watched.set_desired(desired) or changed:
                 self._settling.wake(gpu)
 
     async def ready_daemon(self, grant: Grant) -> DaemonFolders:
@@ -91,6 +118,35 @@ class MpsController:
             if not await self._settling.await_progress(deadline):
                 raise NotYetError(f"MPS on {grant.gpu} is not ready yet: {why}")
         return folders_of(self._host_root, grant.gpu)
+
+    async def ready_partition(self, share: Share) -> str:
+        """Return the partition of a container that starts, "" on a GPU that has none.
+
+        Its daemon must be ready. Raises NotYetError with a text for the user where it takes long.
+        """
+        (grant, *_), gpu = share.grants, self._settling.get(share.grants[0].gpu)
+        if gpu is None or gpu.desired is None or not gpu.desired.static:
+            return ""
+        chunks = whole_chunks(grant.cores, of=gpu.progress.chunks)
+        if not chunks:
+            raise NotYetError(f"the daemon of {grant.gpu} has yet to say how many chunks it has")
+        holder = Holder(share.owner.uid, share.owner.container)
+        ticket = gpu.partitions.want(holder, HeldPartition(chunks=chunks, stage=share.stage))
+        self._settling.wake(grant.gpu)
+        deadline = self._settling.deadline()
+        while gpu.progress.served < ticket or not gpu.partitions.name_of(holder):
+            if not await self._settling.await_progress(deadline):
+                why = gpu.progress.missing.get(str(holder), "the daemon has yet to make it")
+                raise NotYetError(f"its partition of {grant.gpu} is not ready yet: {why}")
+        return gpu.partitions.name_of(holder)
+
+    def chunks(self) -> Mapping[str, int]:
+        """Return into how many chunks GPUs are divided, by UUID, as their daemons say."""
+        return {
+            gpu: each.progress.chunks
+            for gpu, each in sorted(self._settling.gpus.items())
+            if each.progress.chunks
+        }
 
     def unready(self) -> Mapping[str, str]:
         """Return why GPUs that are to be in the mode take no clients, by UUID."""

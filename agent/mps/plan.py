@@ -14,6 +14,7 @@ from typing import Final
 from agent.driver.driver import ComputeMode, Fault
 from agent.mps.commands import ServerState
 from agent.mps.limits import NOBODY, ServerLimits
+from agent.mps.partitions.plan import Held
 
 FAULT_GRACE: Final = 10.0  # seconds in FAULT after which the clients that linger are terminated
 FAULT_LIMIT: Final = 60.0  # seconds in FAULT after which the daemon is killed
@@ -38,6 +39,7 @@ class MpsObservation:
     alive: bool = False  # the daemon's process exists
     why_silent: str = ""  # why it does not answer although it is alive; empty: it answers
     servers: tuple[MpsServer, ...] = ()
+    static: bool = False  # the daemon has partitions
     refusal: str = ""  # what a server last logged of a client too many; empty: of none
     # processes on the GPU that are no servers and no clients of the daemon
     strangers: tuple[int, ...] = ()
@@ -55,6 +57,8 @@ class MpsDesired:
     mps: bool = False  # in the mode, because of the configuration or of an entry
     limits: ServerLimits = NOBODY
     others: bool = False  # entries of another mode stand on the GPU
+    static: bool = False  # its clients get partitions
+    unable: str = ""  # why it cannot be as it is configured; empty: it can
     uninstalling: bool = False  # the agent leaves the node for good
 
 
@@ -88,7 +92,9 @@ class SetMode:
 
 @dataclass(frozen=True, slots=True)
 class StartDaemon:
-    """Start the daemon."""
+    """Start the daemon, with partitions if *static*."""
+
+    static: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +161,23 @@ MpsStep = (
 MpsRest = Waiting | Ready | MpsIdle
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MpsProgress:
+    """How far one GPU is, as it was last seen."""
+
+    rest: MpsRest = field(default_factory=lambda: Waiting("the agent has not looked at it yet"))
+    failures: int = 0  # starts in a row that failed, or that did not last
+    servers: tuple[int, ...] = ()  # pids
+    clients: int = 0  # connected now
+    most_clients: int = 0  # ever connected at once
+    refused: bool = False  # a client, because there were too many
+    chunks: int = 0  # into which its compute is divided; 0: it is not, or nobody has asked yet
+    # why containers that start have no partition yet, by holder
+    missing: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    held: Held = field(default_factory=lambda: MappingProxyType({}))  # partitions by holder
+    served: int = 0  # starts whose partitions were looked after
+
+
 def memory_after(
     memory: MpsMemory,
     seen: MpsObservation,
@@ -198,19 +221,31 @@ def next_step(
     """Return what to do next with one GPU, or in what state it rests; *now* is monotonic."""
     if not wanted.mps:
         return _leave(seen, memory, now=now)
-    if wanted.others:
-        return Waiting("pods of another mode have entries on it")
+    if why := "pods of another mode have entries on it" if wanted.others else wanted.unable:
+        return Waiting(why)
     if memory.before is None or seen.compute is not ComputeMode.EXCLUSIVE_PROCESS:
         return _enter(seen, memory)
     if not seen.alive:
-        return StartDaemon()
+        return StartDaemon(wanted.static)
     return Waiting(seen.why_silent) if seen.why_silent else _serve(seen, wanted, memory, now=now)
+
+
+def _change_partitioning(seen: MpsObservation, memory: MpsMemory) -> MpsStep | MpsRest:
+    """Return the next step to a daemon that is started with or without static partitioning.
+
+    No daemon can be changed while it runs, and its clients end with it.
+    """
+    if seen.clients:
+        return Waiting("processes are connected to a daemon of another partitioning")
+    return KillDaemon("it does not quit") if memory.refused_quit else QuitDaemon()
 
 
 def _serve(
     seen: MpsObservation, wanted: MpsDesired, memory: MpsMemory, *, now: float
 ) -> MpsStep | MpsRest:
     """Return the next step of a GPU in the mode whose daemon answers."""
+    if seen.static is not wanted.static:
+        return _change_partitioning(seen, memory)
     faulty = [server for server in seen.servers if server.state is ServerState.FAULT]
     if faulty:
         return _recover(faulty, memory, now=now)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from agent.mps.commands import ServerState
 from agent.mps.plan import MpsObservation
@@ -27,6 +28,10 @@ class MpsTrouble:
     note: str
 
 
+# The variable of a container that runs goes on naming a partition that is gone.
+_START_ANEW: Final = " and their container has started anew, because its partition is gone"
+
+
 def troubles_between(before: MpsObservation | None, now: MpsObservation) -> Iterator[MpsTrouble]:
     """Yield what went wrong since *before*, by itself: steps of the agent are not passed here.
 
@@ -39,7 +44,7 @@ def troubles_between(before: MpsObservation | None, now: MpsObservation) -> Iter
         yield MpsTrouble(
             MpsTroubleKind.DAEMON_ENDED,
             f"its MPS daemon ended; {_clients_text(before)}, and new processes fail until the "
-            "agent has started it again",
+            f"agent has started it again{_START_ANEW if before.static else ''}",
         )
         return
     if now.why_silent and not before.why_silent:

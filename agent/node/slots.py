@@ -10,6 +10,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
+from agent.driver.static_partitioning import cuda_version
+
 # Bytes of the longest id with both fields and their tags; kubelet accepts messages of 4 MiB.
 _DEVICE_BYTES: Final = 27
 MOST_SLOTS: Final = 4 * 1024 * 1024 // _DEVICE_BYTES
@@ -55,7 +57,6 @@ def list_slots(offer: SlotOffer, used: Collection[str]) -> tuple[tuple[str, bool
 _CLIENTS_UP_TO_CUDA_13_0: Final = 48
 _CLIENTS: Final = 60
 _NEWER: Final = (13, 1)
-_LONGEST_VERSION: Final = 9  # characters
 
 
 def most_clients(cuda: str, *, seen: int = 0) -> int:
@@ -65,8 +66,6 @@ def most_clients(cuda: str, *, seen: int = 0) -> int:
     number of clients that a server of this driver was seen with: what worked is possible. Clients
     count as contexts: one is what a program makes by default.
     """
-    major, _, minor = cuda.partition(".")
-    numbers = major.isascii() and major.isdigit() and minor.isascii() and minor.isdigit()
-    short = numbers and len(cuda) <= _LONGEST_VERSION
-    new = short and (int(major), int(minor)) >= _NEWER
+    version = cuda_version(cuda)
+    new = version is not None and version >= _NEWER
     return max(_CLIENTS if new else _CLIENTS_UP_TO_CUDA_13_0, seen)

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from agent.driver.driver import Device
+from agent.driver.static_partitioning import chunk_size
 from agent.mig.progress import mode_clash
 from agent.node.capacity import most_instances
 from agent.node.slots import most_clients
@@ -33,6 +34,7 @@ Json = dict[str, object]
 ADMITTED_WITHIN: Final = timedelta(seconds=4)
 MEMORY_STEP: Final = 256  # MiB; foreign memory is reported in multiples
 UNFOLLOWED: Final = "mode mps: its daemon was not looked at yet"
+UNDIVIDED: Final = "mode mps: its daemon has yet to say into how many chunks it is divided"
 LONGEST_REASON: Final = 256  # characters; the CRD's bound
 
 
@@ -59,6 +61,8 @@ class Hardware:
     mps_limits: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     # GPUs whose daemons, if they are to have any, are looked after; None: all
     mps_followed: frozenset[str] | None = None
+    # into how many chunks a GPU is divided, by UUID, where its daemon has said so
+    mps_chunks: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     instances: tuple[RealisedInstance, ...] = ()
     # why a GPU takes no entries, by UUID
     unhealthy: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -130,15 +134,14 @@ def _served_gpu(
     gpus: Mapping[str, Gpu],
 ) -> ServedGpu:
     before = gpus.get(device.uuid)
+    chunks = 0
     mode, reason = _mode(device, wanted, () if before is None else before.grants)
     board = _board(device) if mode is Mode.MIG else None
     if mode is Mode.MIG and board is None:  # no instance could be promised or read
         mode, reason = Mode.HAMI_CORE, "its MIG profiles are unknown"
     if mode is Mode.MPS:
-        most = most_clients(hardware.cuda, seen=hardware.mps_clients)
-        slots = min(slots, hardware.mps_limits.get(device.uuid, most))
-        if hardware.mps_followed is not None and device.uuid not in hardware.mps_followed:
-            reason = reason or UNFOLLOWED
+        slots, chunks, why = _mps_sharing(device, hardware, slots, wanted=wanted, before=before)
+        reason = reason or why
     reason = hardware.unhealthy.get(device.uuid, "") or reason or mode_clash(mode, before)
     if device.memory < 1:  # the API server would refuse the whole object
         reason = reason or "the driver does not report its memory"
@@ -160,8 +163,28 @@ def _served_gpu(
         links=device.links,
         link_counts=device.link_counts,
         switch=device.switch,
+        chunks=chunks,
+        chunk_sms=chunk_size(device.capability) if chunks else 0,
     )
     return ServedGpu(gpu=gpu, pci=device.pci, reason=reason[:LONGEST_REASON])
+
+
+def _mps_sharing(
+    device: Device, hardware: Hardware, slots: int, *, wanted: NodeConfig | None, before: Gpu | None
+) -> tuple[int, int, str]:
+    """Return slots and chunks of a GPU in mode mps, and why it takes no entries."""
+    most = most_clients(hardware.cuda, seen=hardware.mps_clients)
+    slots = min(slots, hardware.mps_limits.get(device.uuid, most))
+    followed = hardware.mps_followed is None or device.uuid in hardware.mps_followed
+    static, why = static_partitioning(device, wanted, before)
+    why = why if followed else UNFOLLOWED
+    if not static:
+        return slots, 0, why
+    # An agent that has just started keeps the number until the daemon answers.
+    chunks = hardware.mps_chunks.get(device.uuid, before.chunks if before else 0)
+    if not chunks:
+        return slots, 0, why or UNDIVIDED
+    return min(slots, chunks), chunks, why  # each container takes one at least
 
 
 def _board(device: Device) -> Board | None:
@@ -224,6 +247,24 @@ def wants_mps(device: Device, wanted: NodeConfig | None) -> bool:
         and device.mps
         and not wanted.excludes(device.uuid, device.index)
         and (device.mig is None or not device.mig.current)
+    )
+
+
+def static_partitioning(
+    device: Device, wanted: NodeConfig | None, before: Gpu | None
+) -> tuple[bool, str]:
+    """Say whether a GPU in mode mps is partitioned statically, and why it takes no new pods.
+
+    *before* is the GPU as it was reported. Its daemon is changed only when no entry is left: it
+    would end what the pods run, and their shares were counted in the other way.
+    """
+    asked = wanted is not None and wanted.is_static(device.uuid, device.index)
+    in_use = before is not None and any(grant.mode is Mode.MPS for grant in before.grants)
+    if before is None or not in_use or bool(before.chunks) is asked:
+        return asked, ""
+    wants, have = ("with", "without") if asked else ("without", "with")
+    return not asked, (
+        f"mpsstatic wants it {wants} static partitioning, but pods {have} have yet to end on it"
     )
 
 

@@ -65,6 +65,7 @@ class FixedFacts:
     peers: Mapping[str, int]  # the number of its NVLinks by the PCI address at their other ends
     switched: bool  # an NVLink ends at an NVSwitch, which joins all GPUs that reach it
     mps: bool  # Volta or newer
+    capability: tuple[int, int] | None  # compute capability; None: unknown
 
     @property
     def has_nvlink(self) -> bool:
@@ -86,6 +87,7 @@ def fixed_facts(device: Handle, uuid: str, sysfs: Path) -> FixedFacts:
         peers=peers,
         switched=switched,
         mps=serves_mps(device),
+        capability=compute_capability(device),
     )
 
 
@@ -137,8 +139,14 @@ def set_compute_mode(gpu: str, mode: ComputeMode) -> None:
 
 def serves_mps(device: Handle) -> bool:
     """Say whether MPS isolates the address spaces of clients on the GPU, as from Volta on."""
+    capability = compute_capability(device)
+    return capability is not None and capability[0] >= _VOLTA
+
+
+def compute_capability(device: Handle) -> tuple[int, int] | None:
+    """Return the compute capability of the GPU, ``None`` where the driver does not tell it."""
     capability = call_if_supported(pynvml.nvmlDeviceGetCudaComputeCapability, device)
-    return capability is not None and int(capability[0]) >= _VOLTA
+    return None if capability is None else (int(capability[0]), int(capability[1]))
 
 
 def in_mig_mode(device: Handle) -> bool:
@@ -174,8 +182,8 @@ def _ampere_or_older(device: Handle) -> bool:
     architecture = call_if_supported(pynvml.nvmlDeviceGetArchitecture, device)
     if architecture is not None and architecture != pynvml.NVML_DEVICE_ARCH_UNKNOWN:
         return bool(architecture <= pynvml.NVML_DEVICE_ARCH_AMPERE)
-    capability = call_if_supported(pynvml.nvmlDeviceGetCudaComputeCapability, device)
-    return capability is None or int(capability[0]) <= _LAST_MAJOR_WITH_RESET
+    capability = compute_capability(device)
+    return capability is None or capability[0] <= _LAST_MAJOR_WITH_RESET
 
 
 def _numa_node(sysfs: Path, pci: str) -> int | None:

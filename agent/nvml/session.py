@@ -117,6 +117,7 @@ class NvmlSession:
             switch=fixed.switch,
             recovery=recovery(handle),
             mps=fixed.mps,
+            capability=fixed.capability,
         )
 
     def instances(self, gpu: str) -> tuple[Instance, ...]:

@@ -14,8 +14,8 @@ from agent.health.hardware_informer import HardwareInformer
 from agent.mig.instances_controller import InstancesController
 from agent.monitor.monitor_controller import Monitor
 from agent.monitor.violation import LocalPod
-from agent.mps.gpu_controller import MpsProgress
 from agent.mps.mps_controller import MpsController
+from agent.mps.plan import MpsProgress
 from agent.node.node_informer import NodeInformer
 from agent.node.pods import NodePod
 from agent.node.status import rounded_memory

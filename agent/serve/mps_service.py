@@ -1,27 +1,34 @@
 """Wiring of mode mps: which GPUs are to be in it, and who hears of trouble."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Never
 
 from agent.driver.driver_thread import DriverThread
+from agent.driver.static_partitioning import static_refusal
 from agent.monitor.violation import LocalPod
 from agent.mps.daemon import Daemons, shared_memory_size
 from agent.mps.daemon_client import DaemonClient, DaemonOptions
 from agent.mps.gpu_controller import MpsServices
 from agent.mps.journal_files import MpsJournal
-from agent.mps.mps_controller import MpsController, grants_by_gpu
-from agent.mps.simulated_files import SimulatedDaemons
+from agent.mps.mps_controller import MpsController, Partitioning, grants_by_gpu
+from agent.mps.partitions.book_files import PartitionBook
+from agent.mps.partitions.table import Holder
+from agent.mps.simulated.simulated_files import SimulatedDaemons
 from agent.mps.trouble import MpsTrouble, MpsTroubleKind
 from agent.node.node_informer import NodeInformer
-from agent.node.status import Hardware, wants_mps
+from agent.node.status import Hardware, static_partitioning, wants_mps
 from agent.serve.device_plugin import Paths
 from agent.serve.options import AgentOptions, DriverKind
+from allocator.config.device_config import NodeConfig
+from allocator.model.allocation import Entry
+from allocator.model.gpu import Gpu
 from allocator.model.request import Mode
 from allocator.model.units import MiB
 
 JOURNAL: Final = "mps.json"
+BOOK: Final = "mps-partitions.json"
 DRIVER_FOLDER: Final = "proc/driver/nvidia"  # exists while the kernel module is loaded
 _LEAST_MEMORY: Final = MiB(1024)  # of a node whose memory cannot be read
 NO_CDI: Final = "the container runtime reads no CDI documents, by which a client gets its daemon"
@@ -40,6 +47,7 @@ class MpsParts:
     report: Callable[[LocalPod | None, str, str], None]
     count: Callable[[MpsTroubleKind], None]
     changed: Callable[[], None]
+    is_loaded: Callable[[], bool] = lambda: True  # whether the node's kernel has a driver
 
 
 class MpsService:
@@ -49,15 +57,12 @@ class MpsService:
         self,
         parts: MpsParts,
         daemons: Daemons,
-        journal: MpsJournal,
         *,
+        journal: MpsJournal,
+        book: PartitionBook,
         root: str,
-        is_loaded: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Touch nothing yet.
-
-        *root* is ``hostRoot`` on the node; *is_loaded* says whether its kernel has a driver.
-        """
+        """Touch nothing yet; *root* is ``hostRoot`` on the node."""
         self._parts = parts
         self.daemons = daemons
         self.leaving = False  # no GPU is to be in the mode any more
@@ -65,7 +70,8 @@ class MpsService:
             worker=parts.worker,
             daemons=daemons,
             journal=journal,
-            is_loaded=is_loaded,
+            book=book,
+            is_loaded=parts.is_loaded,
             report=self._report,
         )
         self.controller = MpsController(services, host_root=root, changed=parts.changed)
@@ -102,7 +108,12 @@ class MpsService:
             for grant in container.grants
         )
         configured = {each.uuid for each in devices if wants_mps(each, wanted)}
-        self.controller.set_desired(configured, grants, uninstalling=self.leaving)
+        gpus = {gpu.uuid: gpu for gpu in stored.ledger.node.gpus}
+        partitioning = Partitioning(
+            static=static_gpus(hardware, wanted, gpus),
+            holders=holders_by_gpu(stored.ledger.entries),
+        )
+        self.controller.set_desired(configured, grants, partitioning, uninstalling=self.leaving)
 
     def _report(self, gpu: str, trouble: MpsTrouble) -> None:
         """Tell the Node's owner, and every pod that has an entry on the GPU."""
@@ -117,20 +128,50 @@ class MpsService:
                 parts.report(pod, gpu, trouble.note)
 
 
+def static_gpus(
+    hardware: Hardware | None, wanted: NodeConfig | None, gpus: Mapping[str, Gpu]
+) -> dict[str, str]:
+    """Return the GPUs that are partitioned statically, with why they cannot be, by UUID.
+
+    *gpus* are those of the ledger. Where the driver does not list them, they are what they were.
+    """
+    if hardware is None:
+        return {gpu.uuid: "" for gpu in gpus.values() if gpu.chunks}
+    return {
+        device.uuid: static_refusal(hardware.cuda, device.capability)
+        for device in hardware.devices
+        if static_partitioning(device, wanted, gpus.get(device.uuid))[0]
+    }
+
+
+def holders_by_gpu(entries: Iterable[Entry]) -> dict[str, frozenset[str]]:
+    """Return the keys of the containers with a grant in mode mps, by the UUID of their GPU."""
+    holders: dict[str, set[str]] = {}
+    for entry in entries:
+        for container in entry.containers:
+            for grant in container.grants:
+                if grant.mode is Mode.MPS:
+                    key = str(Holder(entry.uid, container.name))
+                    holders.setdefault(grant.gpu, set()).add(key)
+    return {gpu: frozenset(keys) for gpu, keys in holders.items()}
+
+
 def mps_service(parts: MpsParts, options: AgentOptions, paths: Paths, *, boot: str) -> MpsService:
     """Return the service of the node that *options* and *paths* describe; raises OSError."""
     journal = MpsJournal(paths.state / JOURNAL, boot=boot)
+    book = PartitionBook(paths.state / BOOK, boot=boot)
     host_root = str(options.host_root)
     if options.driver is DriverKind.SIMULATED:
-        return MpsService(parts, SimulatedDaemons(paths.host_root), journal, root=host_root)
+        return MpsService(
+            parts, SimulatedDaemons(paths.host_root), journal=journal, book=book, root=host_root
+        )
     memory = shared_memory_size(total_memory(options.root), gpus=_gpus(options.root))
     daemon_options = DaemonOptions(
         host_root=host_root, launcher=options.mps_launcher, shared_memory=memory
     )
     daemons = DaemonClient(paths.host_root, daemon_options, proc=options.root / "proc")
-    return MpsService(
-        parts, daemons, journal, root=host_root, is_loaded=(options.root / DRIVER_FOLDER).exists
-    )
+    parts = replace(parts, is_loaded=(options.root / DRIVER_FOLDER).exists)
+    return MpsService(parts, daemons, journal=journal, book=book, root=host_root)
 
 
 def _gpus(root: Path) -> int:

@@ -114,6 +114,8 @@ VISIBLE: Final = "visible"
 GPU_UNITS: Final = "gpu-units"
 GPU_INDEX: Final = "gpu-index"
 MPS_MEMORY: Final = "mps-memory"
+MPS_THREADS: Final = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+MPS_PARTITION: Final = "CUDA_MPS_SM_PARTITION"
 # In containers. CUDA looks there even in a process that has lost its environment.
 MPS_PIPE_PATH: Final = "/tmp/nvidia-mps"
 SHARED_MEMORY_PATH: Final = "/dev/shm"
@@ -164,7 +166,7 @@ def _mps_rows() -> Iterator[Variable]:
             "memory limit of each process on device 0, in whole MiB",
         ),
         (
-            "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+            MPS_THREADS,
             Literal("{threads}"),
             "compute limit of each process in percent; 100 is no limit",
         ),
@@ -181,6 +183,11 @@ def _mps_rows() -> Iterator[Variable]:
         ),
     ):
         yield _row(name, ((Column.MPS,), form), tolerated=_NOT_MPS, why=why)
+    yield _row(
+        MPS_PARTITION,
+        tolerated=_NOT_MPS,
+        why="the container's own multiprocessors; the agent writes it where the GPU is partitioned",
+    )
 
 
 VARIABLES: Final = (

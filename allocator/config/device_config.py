@@ -1,8 +1,7 @@
 """Volcano's two ConfigMaps; the vocabularies as this cluster configures them."""
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, TypeVar
@@ -20,12 +19,12 @@ from allocator.catalog.vocabularies import (
     lost_vocabularies,
 )
 from allocator.config.document import DocumentError, DocumentTable, Notes, describe, read_document
+from allocator.config.mig_geometries import duplicates, read_geometries
 from allocator.config.settings import HamiSettings, MemoryUnit, NodeAgent, Settings
-from allocator.mig.geometry import Geometries, GeometryEntry, GeometryGroup, Item, defects
-from allocator.mig.profiles import shape_of
+from allocator.mig.geometry import Geometries, defects
 from allocator.model.problem import Loaded, Problem, Rejected
 from allocator.model.request import Mode
-from allocator.model.units import CorePercent, MiB
+from allocator.model.units import CorePercent
 
 T = TypeVar("T")
 _MAX_MEMORY: Final = 2**31 - 1
@@ -59,16 +58,10 @@ _NODE_KEYS: Final = (
     "devicesplitcount",
     "migstrategy",
     "filterdevices",
-    "mpsdevices",  # ours: no device plugin of Volcano's reads it
+    "mpsdevices",  # ours, as the next: no device plugin of Volcano's reads them
+    "mpsstatic",
 )
 _RESOURCE_NAME: Final = re.compile(r"[a-z0-9.-]{1,253}/[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
-# ``UUID[group-position]`` in a list separated by , : and ; cannot be decoded otherwise.
-_UNSAFE_IN_GROUP: Final = frozenset("-[],:;")
-# Every decision about a GPU in mode mig compares its model with these, and its groups with what
-# stands there. An A100 can be divided in 78 ways.
-_MOST_MODELS: Final = 256  # in all entries
-_MOST_GROUPS: Final = 128  # in one entry
-_MOST_ITEMS: Final = 16  # in one group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +93,10 @@ class NodeConfig:
     # GPUs that are to be in mode mps, whatever ``mode`` is
     mps_uuids: frozenset[str] = frozenset()
     mps_indexes: frozenset[int] = frozenset()
+    # GPUs that are partitioned statically where they are in mode mps; True: all of them
+    static: bool = False
+    static_uuids: frozenset[str] = frozenset()
+    static_indexes: frozenset[int] = frozenset()
 
     def excludes(self, uuid: str, index: int) -> bool:
         """Say whether the node excludes the GPU with this UUID or index."""
@@ -109,6 +106,10 @@ class NodeConfig:
         """Return the mode that the GPU with this UUID or index is to be in."""
         named = uuid in self.mps_uuids or index in self.mps_indexes
         return Mode.MPS if named else self.mode
+
+    def is_static(self, uuid: str, index: int) -> bool:
+        """Say whether the GPU with this UUID or index is partitioned statically in mode mps."""
+        return self.static or uuid in self.static_uuids or index in self.static_indexes
 
     def mode_text(self, uuid: str, index: int) -> str:
         """Return what says in which mode that GPU is to be, as the start of a sentence."""
@@ -155,10 +156,9 @@ def _device_config(document: DocumentTable, notes: Notes) -> DeviceConfig:
         cores_scaling=table.number("deviceCoreScaling", 1.0),
         # The plugin's scheduler reads 0 as 1.
         memory_factor=table.integer("gpuMemoryFactor", 1, low=0, high=_MAX_MEMORY) or 1,
-        geometries=Geometries(tuple(map(_entry, table.tables("knownMigGeometries")))),
+        geometries=read_geometries(table, "knownMigGeometries"),
     )
     _distinct_resources(config, table)
-    _bounded_geometries(config.geometries, table)
     if not notes.errors:  # a partly read table would only cause follow-up errors
         path = table.at("knownMigGeometries")
         notes.errors.extend(defects(config.geometries.entries, path))
@@ -189,67 +189,12 @@ def _resource(table: DocumentTable, key: str, default: str | None) -> str:
 
 def _distinct_resources(config: DeviceConfig, table: DocumentTable) -> None:
     names = (config.count_name, config.memory_name, config.percent_name, config.cores_name)
-    for name in _duplicates(names):
+    for name in duplicates(names):
         table.notes.error(
             table.path or "document",
             f"{describe(name)} names two resources",
             "four different names",
         )
-
-
-def _bounded_geometries(geometries: Geometries, table: DocumentTable) -> None:
-    """Note where there are more models, groups or items than a decision can go through."""
-    path, note = table.at("knownMigGeometries"), table.notes.error
-    models = sum(len(entry.models) for entry in geometries.entries)
-    if models > _MOST_MODELS:
-        note(path, f"{models} models", f"at most {_MOST_MODELS} in all entries")
-    for index, entry in enumerate(geometries.entries[:_MOST_MODELS]):
-        place = f"{path}[{index}].allowedGeometries"
-        if len(entry.groups) > _MOST_GROUPS:
-            note(place, f"{len(entry.groups)} groups", f"at most {_MOST_GROUPS}")
-        items = max((len(group.items) for group in entry.groups), default=0)
-        if items > _MOST_ITEMS:
-            note(place, f"a group of {items} geometries", f"at most {_MOST_ITEMS} in a group")
-
-
-def _entry(table: DocumentTable) -> GeometryEntry:
-    table.check_keys(("models", "allowedGeometries"), refuse=False)
-    models = table.texts("models", required=True)
-    groups = table.tables("allowedGeometries", required=True)
-    # The shipped table lists a model twice: harmless.
-    for model in _duplicates(models):
-        table.notes.warning(table.at("models"), f"{describe(model)} twice", "each model once")
-    entry = GeometryEntry(models=models, groups=tuple(map(_group, groups)))
-    for name in _duplicates(group.name for group in entry.groups):
-        place = table.at("allowedGeometries")
-        table.notes.error(place, f"group {describe(name)} twice", "a name for each group")
-    return entry
-
-
-def _group(table: DocumentTable) -> GeometryGroup:
-    table.check_keys(("group", "geometries"), refuse=False)
-    name = table.text("group")
-    if not _UNSAFE_IN_GROUP.isdisjoint(name):
-        table.note_wrong("group", "a name without - [ ] , : ;")
-    items = tuple(map(_item, table.tables("geometries", required=True)))
-    return GeometryGroup(name=name, items=items)
-
-
-def _item(table: DocumentTable) -> Item:
-    table.check_keys(("name", "memory", "count", "core"), refuse=False)
-    name = table.text("name")
-    if name and shape_of(name) is None:
-        table.note_wrong("name", "a MIG profile such as 1g.5gb or 1g.10gb+me")
-    return Item(
-        profile=name,
-        memory=MiB(table.integer("memory", None, low=1, high=_MAX_MEMORY)),
-        count=table.integer("count", None, low=1, high=_MAX_SPLIT),
-    )
-
-
-def _duplicates(names: Iterable[str]) -> tuple[str, ...]:
-    counts = Counter(names)
-    return tuple(name for name, count in counts.items() if count > 1)
 
 
 def load_node_config(text: str) -> Loaded[Mapping[str, NodeConfig]] | Rejected:
@@ -272,6 +217,7 @@ def _node_config(table: DocumentTable, earlier: NodeConfig | None) -> NodeConfig
     before = earlier or NodeConfig(name=str(table.values.get("name", "")))
     uuids, indexes = _devices(table, "filterdevices")
     mps_uuids, mps_indexes = _devices(table, "mpsdevices")
+    static, static_uuids, static_indexes = _static(table, before)
     return NodeConfig(
         name=before.name,
         mode=_mode(table, before.mode),
@@ -283,6 +229,9 @@ def _node_config(table: DocumentTable, earlier: NodeConfig | None) -> NodeConfig
         excluded_indexes=indexes or before.excluded_indexes,
         mps_uuids=mps_uuids or before.mps_uuids,
         mps_indexes=mps_indexes or before.mps_indexes,
+        static=static,
+        static_uuids=static_uuids,
+        static_indexes=static_indexes,
     )
 
 
@@ -297,6 +246,20 @@ def _mode(table: DocumentTable, default: Mode) -> Mode:
 def _scaling(table: DocumentTable, key: str) -> float | None:
     """Return a scaling; ``None``, where it is absent or 0, means the cluster's."""
     return table.number(key, 1.0) if table.values.get(key) else None
+
+
+def _static(
+    table: DocumentTable, before: NodeConfig
+) -> tuple[bool, frozenset[str], frozenset[int]]:
+    """Return whether all GPUs in mode mps are partitioned, and which are by UUID and index."""
+    value = table.values.get("mpsstatic")
+    if isinstance(value, bool):
+        return value, frozenset(), frozenset()
+    if isinstance(value, Mapping):
+        return False, *_devices(table, "mpsstatic")
+    if value is not None:
+        table.note_wrong("mpsstatic", "true, false, or GPUs by index and uuid")
+    return before.static, before.static_uuids, before.static_indexes
 
 
 def _devices(table: DocumentTable, key: str) -> tuple[frozenset[str], frozenset[int]]:

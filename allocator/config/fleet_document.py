@@ -60,19 +60,22 @@ def _table(node: Node) -> Json:
 
 def _kinds(gpus: Iterable[Gpu]) -> Iterator[Json]:
     """Yield each run of equal GPUs, so that indexes stay what they are."""
-    for (name, memory, mode, slots), run in groupby(gpus, key=_kind):
-        yield {
+    for (name, memory, mode, slots, chunks), run in groupby(gpus, key=_kind):
+        kind = {
             "count": len(list(run)),
             "model": name,
             "memory": memory,
             "mode": mode,
             "slots": slots,
         }
+        number, sms = chunks
+        yield kind | ({"chunks": number, "chunkSMs": sms} if number else {})
 
 
-def _kind(gpu: Gpu) -> tuple[str, int, str, int]:
+def _kind(gpu: Gpu) -> tuple[str, int, str, int, tuple[int, int]]:
     slots = min(max(gpu.slots, len(gpu.grants), 1), MOST_SLOTS)
-    return _model_name(gpu.model), gpu.memory, str(gpu.mode), slots
+    chunks = (gpu.chunks, gpu.chunk_sms) if gpu.mode is Mode.MPS else (0, 0)
+    return _model_name(gpu.model), gpu.memory, str(gpu.mode), slots, chunks
 
 
 def _model_name(name: str) -> str:

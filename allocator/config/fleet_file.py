@@ -17,7 +17,7 @@ from allocator.config.document import DocumentError, DocumentTable, Notes, read_
 from allocator.mig.profiles import canonical_profile
 from allocator.model.allocation import Grant
 from allocator.model.board import Placement, Profile
-from allocator.model.gpu import Gpu, Node
+from allocator.model.gpu import MOST_CHUNKS, Gpu, Node
 from allocator.model.problem import Loaded, Rejected
 from allocator.model.request import NVIDIA, Mode
 from allocator.model.units import WHOLE_GPU, CorePercent, MiB
@@ -36,7 +36,7 @@ _FAMILIES: Final[dict[str, str]] = {
     **{str(vocabulary.mode): vocabulary.family for vocabulary in _OTHERS},
 }
 _WHOLE: Final = frozenset(str(vocabulary.mode) for vocabulary in _OTHERS if vocabulary.whole)
-_KIND_KEYS: Final = ("model", "memory", "mode", "slots")
+_KIND_KEYS: Final = ("model", "memory", "mode", "slots", "chunks", "chunkSMs")
 _NODE_KEYS: Final = ("name", "count", "gpus", *_KIND_KEYS, "busy", "idle", "foreign", "unhealthy")
 
 
@@ -112,7 +112,18 @@ def _gpu(table: DocumentTable) -> Gpu:
         slots=table.integer("slots", 1 if mode in _WHOLE else 10, low=1, high=MOST_SLOTS),
         board=board,
         family=_FAMILIES[Mode(mode)],
+        chunks=_chunks(table, "chunks", mode),
+        chunk_sms=_chunks(table, "chunkSMs", mode),
     )
+
+
+def _chunks(table: DocumentTable, key: str, mode: str) -> int:
+    """Return a number about chunks, which only GPUs in mode mps are divided into."""
+    number = table.integer(key, 0, low=0, high=MOST_CHUNKS)
+    if number and mode != Mode.MPS:
+        table.notes.error(table.at(key), f"{number} in mode {mode}", f"mode {Mode.MPS}, or 0")
+        return 0
+    return number
 
 
 def _model(table: DocumentTable) -> Model:

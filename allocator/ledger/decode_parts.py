@@ -210,6 +210,8 @@ def _gpu(wire: GpuWire, board: Board | None) -> Gpu:
         link_counts=wire.link_counts,
         foreign=MiB(wire.foreign_mib),
         family=intern(wire.family),
+        chunks=wire.chunks,
+        chunk_sms=wire.chunk_sms,
     )
 
 

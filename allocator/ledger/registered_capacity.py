@@ -139,7 +139,7 @@ def _registered_gpu(
 ) -> Gpu:
     seen, held = _counted_and_held(gpu, entries, counted)
     memory = sum(grant.memory for grant in held) - sum(grant.memory for grant in seen)
-    cores = sum(grant.cores for grant in held)
+    cores = gpu.cores_of(held)
     # Cores cannot be registered.
     taken_alone = cores >= WHOLE_GPU and cores > sum(grant.cores for grant in seen)
     free = gpu.slots - (len(held) - len(seen))

@@ -12,7 +12,7 @@ import msgspec
 
 from allocator.model.allocation import Entry, Grant
 from allocator.model.board import Board, Placement
-from allocator.model.gpu import Gpu, Node
+from allocator.model.gpu import MOST_CHUNKS, Gpu, Node
 from allocator.model.request import MOST_CONTAINERS, NVIDIA, Mode, Stage
 
 API_VERSION: Final = "vgpu-admission.io/v1alpha1"
@@ -35,6 +35,7 @@ _Uid = Annotated[str, msgspec.Meta(pattern=rf"^{UID}\Z")]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 _Some = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 _Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
+_Chunks = Annotated[int, msgspec.Meta(ge=0, le=MOST_CHUNKS)]
 _Slot = Annotated[int, msgspec.Meta(ge=0, le=63)]
 _Slots = Annotated[int, msgspec.Meta(ge=1, le=63)]
 _Few = msgspec.Meta(max_length=64)
@@ -92,6 +93,8 @@ class GpuWire(Wire):
     link_counts: Annotated[tuple[_Count, ...], _Few] = ()
     foreign_mib: _Count = msgspec.field(name="foreignMiB", default=0)
     family: _Name = NVIDIA
+    chunks: _Chunks = 0
+    chunk_sms: _Chunks = msgspec.field(name="chunkSMs", default=0)
 
 
 class InstanceWire(Wire):
@@ -265,6 +268,8 @@ def _gpu_wire(gpu: Gpu, boards: tuple[Board, ...]) -> GpuWire:
         link_counts=gpu.link_counts,
         foreign_mib=gpu.foreign,
         family=gpu.family,
+        chunks=gpu.chunks,
+        chunk_sms=gpu.chunk_sms,
     )
 
 

@@ -1,14 +1,22 @@
 """The cluster at one version: nodes, their GPUs, and the grants on them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Final
 
 from allocator.model.allocation import Grant
 from allocator.model.board import Board, Placement
 from allocator.model.demand import NOTHING_LEARNED, Demand
 from allocator.model.request import NVIDIA, Mode
-from allocator.model.units import NO_MEMORY, CorePercent, MiB
+from allocator.model.units import NO_MEMORY, WHOLE_GPU, CorePercent, MiB
+
+MOST_CHUNKS: Final = 100
+
+
+def whole_chunks(cores: CorePercent, *, of: int) -> int:
+    """Return how many chunks of a GPU a grant of *cores* takes, at least one; 0 *of* none."""
+    return max(1, -(-cores * of // WHOLE_GPU)) if of else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +43,10 @@ class Gpu:
     link_counts: tuple[int, ...] = ()
     switch: str | None = None  # PCI address of its PCIe switch
     family: str = NVIDIA  # a name in allocator.families.registry
+    # Into how many equal chunks its compute is divided, where a container holds some of them for
+    # itself; 0: it is not divided. At most MOST_CHUNKS, so that each chunk is at least 1 %.
+    chunks: int = 0
+    chunk_sms: int = 0  # multiprocessors of one chunk
 
     @property
     def memory_promised(self) -> MiB:
@@ -44,7 +56,32 @@ class Gpu:
     @property
     def cores_promised(self) -> CorePercent:
         """Return the compute share of all grants."""
-        return CorePercent(sum(g.cores for g in self.grants))
+        return self.cores_of(self.grants)
+
+    def cores_of(self, grants: Iterable[Grant]) -> CorePercent:
+        """Return the compute share of *grants* on this GPU, each rounded up to whole chunks."""
+        if not self.chunks:
+            return CorePercent(sum([grant.cores for grant in grants]))
+        return self.percent_of(sum([self.chunks_for(grant.cores) for grant in grants]))
+
+    def chunks_for(self, cores: CorePercent) -> int:
+        """Return how many chunks a grant of *cores* takes, at least one; 0 without chunks."""
+        return whole_chunks(cores, of=self.chunks)
+
+    def percent_of(self, chunks: int) -> CorePercent:
+        """Return the share that *chunks* withhold, in percent of all of them, rounded up.
+
+        What is left is the largest request that the other chunks can serve, so that comparing
+        percents says the same as comparing chunks.
+        """
+        return CorePercent(-(-WHOLE_GPU * chunks // self.chunks))
+
+    def cores_with(self, promised: CorePercent, cores: CorePercent) -> CorePercent:
+        """Return the share promised once *cores* are too, where *promised* already is."""
+        if not self.chunks:
+            return CorePercent(promised + cores)
+        taken = promised * self.chunks // WHOLE_GPU  # percent_of rounded up by less than a chunk
+        return self.percent_of(taken + self.chunks_for(cores))
 
     @property
     def taken_slots(self) -> int:

@@ -1,6 +1,6 @@
 """The decision: a snapshot and a request become the grants of a pod, or the reasons against it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -20,7 +20,7 @@ from allocator.placement.candidates import candidates
 from allocator.placement.fleet import snapshot_of
 from allocator.placement.mig import MigOptions
 from allocator.placement.refusals import unservable_findings
-from allocator.placement.search import PlanSearch, best, places
+from allocator.placement.search import PlanSearch, best, best_options, option_cost, places
 from allocator.request.wording import vocabulary_of
 
 
@@ -124,6 +124,66 @@ def place_on(
     alone = Snapshot(version="", nodes={node.name: node}, demand=demand)
     plan = best(_scope(alone, request, node=node.name, policy=policy).search(request), request)
     return None if plan is None else plan[0].assignment
+
+
+def place_in(
+    snapshot: Snapshot, request: PodRequest, *, policy: PlacementPolicy = PlacementPolicy()
+) -> Assignment | None:
+    """Choose among all nodes as :func:`choose` does, without what every GPU answers."""
+    plan = best(_scope(snapshot, request, node=None, policy=policy).search(request), request)
+    return None if plan is None else plan[0].assignment
+
+
+def node_candidates(
+    node: Node,
+    request: PodRequest,
+    *,
+    policy: PlacementPolicy = PlacementPolicy(),
+    demand: Demand = NOTHING_LEARNED,
+) -> tuple[Candidate, ...]:
+    """Return what every GPU of *node* answers to every container, as :func:`choose` does."""
+    alone = Snapshot(version="", nodes={node.name: node}, demand=demand)
+    scope = _scope(alone, request, node=node.name, policy=policy)
+    return tuple(candidates(scope.nodes, request, modes=scope.modes, mig_options=scope.mig_options))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuRank:
+    """How a GPU that takes a container compares with the others of its node."""
+
+    position: int  # of the container in the request
+    gpu: str  # UUID
+    mode: Mode
+    rank: int  # 1 is the first choice
+    cost: int  # thousandths of a GPU
+
+
+def gpu_ranks(
+    node: Node,
+    request: PodRequest,
+    *,
+    policy: PlacementPolicy = PlacementPolicy(),
+    demand: Demand = NOTHING_LEARNED,
+) -> Iterator[GpuRank]:
+    """Yield the order in which :func:`place_on` tries the GPUs of *node* for each container.
+
+    Each container is ranked as if it came alone, and each mode by itself.
+    """
+    alone = Snapshot(version="", nodes={node.name: node}, demand=demand)
+    search = _scope(alone, request, node=node.name, policy=policy).search(request)
+    for mode, there in search.places.items():
+        options = best_options(search.mig_options, mode)
+        for place in there:
+            for position, container_request in enumerate(request.containers):
+                found = options(container_request, place.headrooms)
+                for rank, option in enumerate(found, start=1):
+                    yield GpuRank(
+                        position=position,
+                        gpu=option.grant.gpu,
+                        mode=mode,
+                        rank=rank,
+                        cost=option_cost(option, place.headrooms),
+                    )
 
 
 def _scope(

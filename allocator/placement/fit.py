@@ -34,7 +34,7 @@ class Headroom(Value, frozen=True):
     def likeness(self) -> tuple[object, ...]:
         """Return a key that is equal for two GPUs which any request may use alike."""
         gpu = self.gpu
-        kind = (gpu.model, gpu.board, gpu.mode, gpu.memory, gpu.slots, gpu.instances)
+        kind = (gpu.model, gpu.board, gpu.mode, gpu.memory, gpu.slots, gpu.instances, gpu.chunks)
         names = tuple(sorted(profile.name for profile in self.profiles))
         known = gpu.deviceshare, tuple(sorted(self.positions))
         free = self.memory, self.cores, self.tenants, self.taken
@@ -232,7 +232,7 @@ def with_grant(headroom: Headroom, grant: Grant) -> Headroom:
     return Headroom(
         gpu=headroom.gpu,
         memory=MiB(headroom.memory - grant.memory),
-        cores=CorePercent(headroom.cores + grant.cores),
+        cores=headroom.gpu.cores_with(headroom.cores, grant.cores),
         tenants=headroom.tenants + 1,
         taken=headroom.taken if placed is None else headroom.taken | placed.mask,
         profiles=headroom.profiles if placed is None else (*headroom.profiles, placed.profile),

@@ -286,18 +286,22 @@ def _default(
     return ModeChoice(mode=mode, source=source, why=why, warnings=warnings)
 
 
+def weighed_modes(request: PodRequest) -> tuple[Mode, ...]:
+    """Return the modes that are compared for *request*, the one it names first."""
+    named = request.named_mode
+    return modes_of(request) if named is None else (named, *family_of(request).default_modes)
+
+
 def _mode_costs(request: PodRequest, offers: Mapping[GpuKind, int]) -> dict[Mode, ModeCost]:
     """Return the least cost of each mode that could serve, whichever mode the pod names."""
-    named = request.named_mode
-    served = modes_of(request) if named is None else (named, *family_of(request).default_modes)
+    served = weighed_modes(request)
     modes = {hardware(mode): mode for mode in reversed(served)}
     best: dict[Mode, tuple[int, str, GpuKind]] = {}
     for offer, count in offers.items():
         mode = modes.get(offer.mode)
         if mode is None or not request.accepts_kind(offer):
             continue
-        each = _hard_cost if mode is Mode.MIG else _soft_cost
-        cost = _cost(request, offer, count, each=each)
+        cost = cost_on(request, offer, count, mode=mode)
         if cost is None:
             continue
         earlier = best.get(mode)
@@ -308,6 +312,15 @@ def _mode_costs(request: PodRequest, offers: Mapping[GpuKind, int]) -> dict[Mode
         mode: _mode_cost(request, mode, offer=offer, cost=cost)
         for mode, (cost, _, offer) in best.items()
     }
+
+
+def cost_on(request: PodRequest, offer: GpuKind, count: int, *, mode: Mode) -> int | None:
+    """Return the thousandths of a GPU that *request* would withhold in *mode* on one kind.
+
+    ``None`` where *count* empty GPUs of it do not serve all containers at once.
+    """
+    each = _hard_cost if mode is Mode.MIG else _soft_cost
+    return _cost(request, offer, count, each=each)
 
 
 _Each = Callable[[PodRequest, ContainerRequest, GpuKind], int | None]

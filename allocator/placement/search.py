@@ -195,6 +195,13 @@ def _plans(search: PlanSearch, request: PodRequest, mode: Mode) -> Iterator[Assi
             yield _plan(place, request, mode, chosen=chosen, packing=search.packing)
 
 
+def best_options(mig_options: MigOptions, mode: Mode) -> Options:
+    """Return what names the best place on each GPU that takes a container, the best GPU first."""
+    if mode is Mode.MIG:
+        return mig_options.options
+    return partial(hami_core.options, mode=mode, packing=mig_options.packing)
+
+
 def _arrange(
     mig_options: MigOptions, request: PodRequest, mode: Mode, *, headrooms: Headrooms, effort: int
 ) -> tuple[Chosen, ...] | None:
@@ -202,11 +209,11 @@ def _arrange(
 
     Only where several containers compete can a place that is not the best one help.
     """
+    options = best_options(mig_options, mode)
     if mode is not Mode.MIG:
-        options = partial(hami_core.options, mode=mode, packing=mig_options.packing)
         return arrangement(request, headrooms, options=options, every=options, effort=effort)
     every = partial(mig_options.options, thorough=True)
-    quick = arrangement(request, headrooms, options=mig_options.options, every=every, effort=effort)
+    quick = arrangement(request, headrooms, options=options, every=every, effort=effort)
     if quick is not None or len(request.containers) == 1:
         return quick
     return arrangement(request, headrooms, options=every, every=every, effort=effort)
@@ -239,13 +246,14 @@ def _plan(
         assignment=Assignment(node=place.node, mode=mode, containers=containers),
         cost=peak(
             container_requests,
-            [sum(_cost(option, headrooms) for option in found) for found in chosen],
+            [sum(option_cost(option, headrooms) for option in found) for found in chosen],
         ),
         rank=(*packed, *lost),
     )
 
 
-def _cost(option: Option, headrooms: Headrooms) -> int:
+def option_cost(option: Option, headrooms: Headrooms) -> int:
+    """Return the thousandths of a GPU that *option* withholds from others."""
     gpu, grant = headrooms[option.position].gpu, option.grant
     if grant.placed is None or gpu.board is None:
         return soft_cost(grant.memory, grant.cores, total=gpu.memory)

@@ -133,9 +133,19 @@ def seat(device: GrantedDevice) -> str:
     if grant.placed is not None:
         what = f"{grant.placed.profile} at slot {grant.placed.start} ({memory})"
     else:
-        cores = f" and {grant.cores} % of its compute" if grant.cores else ""
-        what = f"{memory}{cores}"
+        what = f"{memory}{_cores_text(device)}"
     return f"{device.container}: {grant.mode}, {what} on {where}"
+
+
+def _cores_text(device: GrantedDevice) -> str:
+    """Return the compute of a share, and to what it is rounded up on a GPU that is divided."""
+    grant, gpu = device.grant, device.gpu
+    cores = f" and {grant.cores} % of its compute" if grant.cores else ""
+    if not gpu.chunks:
+        return cores
+    taken = f"{gpu.chunks_for(grant.cores)} of its {gpu.chunks} chunks"
+    size = f" of {counted(gpu.chunk_sms, 'multiprocessor')}" if gpu.chunk_sms else ""
+    return f"{cores}, rounded up to {taken}{size}" if cores else f" and {taken}{size}"
 
 
 def candidate_lines(choice: Choice) -> Iterator[Line]:

@@ -26,6 +26,7 @@ from allocator.report.feasibility_json import (
     outlook_document,
     request_document,
 )
+from allocator.report.mode_rows import ModeRow, mode_row_documents, mode_row_lines, mode_rows
 from allocator.report.terminal_lines import Line, Tone, heading, row
 from allocator.report.together import PodOfFile, judge_all
 from allocator.request.admitted import admitted_request
@@ -47,6 +48,7 @@ class Fit:
     findings: tuple[Finding, ...] = ()  # why admission refuses it
     warnings: tuple[str, ...] = ()
     outlook: Feasibility | None = None
+    modes: tuple[ModeRow, ...] = ()  # also those that are never chosen for it
     refusal: str = ""  # of the API server, where it did not let such a pod in
 
 
@@ -126,6 +128,7 @@ def fit_of(
         findings=found.findings,
         warnings=tuple(map(str, () if found.choice is None else found.choice.warnings)),
         outlook=found.outlook,
+        modes=found.modes,
     )
 
 
@@ -137,6 +140,7 @@ class RequestFit:
     choice: ModeChoice | None = None
     findings: tuple[Finding, ...] = ()
     outlook: Feasibility
+    modes: tuple[ModeRow, ...] = ()
 
 
 def fit_of_request(
@@ -161,7 +165,11 @@ def fit_of_request(
     )
     feasibility = outlook(outcome.request, search, refused=bool(findings), copies=copies)
     return RequestFit(
-        request=outcome.request, choice=choice, findings=findings, outlook=feasibility
+        request=outcome.request,
+        choice=choice,
+        findings=findings,
+        outlook=feasibility,
+        modes=mode_rows(request, search, site.configuration.vocabularies, namespace=policy),
     )
 
 
@@ -180,6 +188,7 @@ def lines(answer: Fit, file: str) -> Iterator[Line]:
         yield from row("refused", answer.refusal, Tone.BAD)
     if answer.choice is not None:
         yield from feasibility_text.mode_lines(answer.choice)
+    yield from mode_row_lines(answer.modes)
     for warning in answer.warnings:
         yield from row("warning", warning, Tone.WARN)
     yield from _search_lines(answer)
@@ -232,4 +241,5 @@ def pod_document(file: str, answer: Fit) -> dict[str, Any]:
         },
         **outlook_document(answer.outlook),
         "copies": copies_document(answer.outlook),
+        "modes": mode_row_documents(answer.modes),
     }

@@ -23,6 +23,7 @@ from allocator.report.feasibility import (
     GrantedDevice,
     outlook,
 )
+from allocator.report.mode_rows import ModeRow, mode_rows
 from allocator.request.admitted import (
     AdmissionMarks,
     AdmittedRequest,
@@ -100,6 +101,7 @@ class PodWhy:
     outlook: Feasibility | None = None
     answers: tuple[NodeAnswer, ...] = ()  # of the nodes that come closest
     node_count: int = 0  # nodes with GPUs
+    modes: tuple[ModeRow, ...] = ()  # also those that are never chosen for it
     freeing_pods: tuple[FreeingPod, ...] = ()  # pods whose end would be enough
 
 
@@ -195,6 +197,12 @@ def _with_search(
             for name in names[:MOST_NODES]
         ),
         node_count=len(names),
+        modes=mode_rows(
+            request,
+            search,
+            pod_why.facts.site.configuration.vocabularies,
+            namespace=pod_why.facts.namespace,
+        ),
         freeing_pods=tuple(freeing_pods),
     )
 

@@ -12,6 +12,7 @@ from allocator.report.feasibility_json import (
     outlook_document,
     request_document,
 )
+from allocator.report.mode_rows import mode_row_documents
 from console.cluster.event import EventView
 from console.explain.why import NodeAnswer, PodWhy
 from console.get.listing import API_VERSION
@@ -43,6 +44,7 @@ def why_document(pod_why: PodWhy) -> dict[str, Any]:
         ],
         "carried": [to_builtins(device) for device in pod_why.annotated_devices],
         "outlook": outlook_document(feasibility),
+        "modes": mode_row_documents(pod_why.modes),
         "nodes": [_node(answer) for answer in pod_why.answers],
         "endings": [
             {"namespace": pod.namespace, "pod": pod.pod, "node": pod.node}

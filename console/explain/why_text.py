@@ -14,6 +14,7 @@ from allocator.model.untrusted import escaped
 from allocator.placement.mode import explain_mode
 from allocator.report import feasibility_text
 from allocator.report.feasibility import FeasibilityVerdict
+from allocator.report.mode_rows import mode_row_lines
 from allocator.report.terminal_lines import Line, Tone, counted, row
 from console.cluster.event import EventView
 from console.cluster.pod import PodState
@@ -170,6 +171,7 @@ def _missing_lines(pod_why: PodWhy, *, shown: bool) -> Iterator[Line]:
     if feasibility.verdict is FeasibilityVerdict.FITS:
         yield from row("", "it fits now; the scheduler says what else it waits for")
     yield from _node_lines(pod_why)
+    yield from mode_row_lines(pod_why.modes)
     yield from feasibility_text.remedy_lines(feasibility)
     for number, pod in enumerate(pod_why.freeing_pods):
         text = f"{pod.namespace}/{pod.pod} on {pod.node} ends"

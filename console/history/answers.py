@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
+from console.get.candidates import DecisionCandidates
 from console.records.rows import DecisionRow, RowPage, UsageRow
 from console.use.figures import UseAnswer
 
@@ -25,6 +26,7 @@ class DecisionAnswer:
 
     decision: DecisionRow
     records: tuple[RecordAnswer, ...] = ()
+    candidates: DecisionCandidates | None = None  # None: nodes are not shown to whoever asks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ import msgspec
 from allocator.audit.record import AdmissionRecord
 from allocator.model.untrusted import zoned_time
 from allocator.report.terminal_lines import CutLine, Line, TextSpan, Tone, WrappedLine, heading, row
+from console.get.candidate_text import candidate_rows, candidates_document
 from console.get.table import span
 from console.history.amounts import asked_text, given_text
 from console.history.answers import DecisionAnswer, RecordAnswer
@@ -49,6 +50,8 @@ def decision_lines(answer: DecisionAnswer) -> Iterator[Line]:
     if decision.violations:
         yield from row("violated", f"its limits, {decision.violations} times", Tone.BAD)
     yield from row("digest", " ".join(filter(None, (decision.digest, decision.pod_uid))))
+    if answer.candidates is not None:
+        yield from candidate_rows(answer.candidates)
     yield from _life(answer.records)
 
 
@@ -107,4 +110,5 @@ def decision_document(answer: DecisionAnswer) -> dict[str, Any]:
         "kind": "Decision",
         "decision": item,
         "life": life,
+        "candidates": candidates_document(answer.candidates),
     }

@@ -28,7 +28,7 @@ from allocator.audit.record import (
 )
 from allocator.model.untrusted import quote
 from console.access.identity import UserIdentity
-from console.receive.bounds import value_fault
+from console.records.bounds import value_fault
 from console.records.limits import record_defect
 
 _MOST_NODES: Final = 2  # that a rejection names

@@ -9,6 +9,7 @@ import msgspec
 
 from allocator.audit.record import parse_record
 from allocator.model.untrusted import escaped
+from console.records.bounds import value_fault
 from console.records.limits import LARGEST, record_defect
 from console.records.rows import StoredRecord
 
@@ -48,7 +49,7 @@ def parse_line(line: bytes, now: int) -> StoredRecord:
         raise BadLineError(
             f"is no audit record: {escaped(str(error))}; accepted: JSON as docs/records.md says"
         ) from error
-    defect = record_defect(record, now)
+    defect = record_defect(record, now) or value_fault(record)
     if defect:
         raise BadLineError(defect)
     return StoredRecord(record=record, sender=sender[:_LONGEST_SENDER])

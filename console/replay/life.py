@@ -15,14 +15,19 @@ from allocator.report.feasibility_json import (
     finding_document,
     outlook_document,
 )
+from allocator.report.mode_rows import mode_row_documents
 from allocator.report.terminal_lines import Line, Tone, row
 from console.cluster.snapshot import ClusterView
+from console.get.candidate_text import candidates_document
+from console.get.candidates import CandidateList, DecisionCandidates
 from console.languages.messages import PageMessage, joined_text, message
 from console.records.rows import StoredRecord
+from console.replay.candidates import admission_candidates, bind_candidates
 from console.replay.outcome import DifferentDecision, NotReplayable, Replay, SameDecision
 from console.replay.replay import replay_admission, replay_bind
 from console.replay.what_if import WhatIf, what_if, what_if_lines
 
+NO_CANDIDATES: Final = DecisionCandidates()
 _VERDICTS: Final = {
     FeasibilityVerdict.FITS: message("fits now"),
     FeasibilityVerdict.NO_REQUEST: message("no request"),
@@ -61,6 +66,34 @@ class ReplayedLife:
     admission: Replay | None = None
     bind: Replay | None = None
     today: WhatIf | NotReplayable | None = None
+    candidates: DecisionCandidates = NO_CANDIDATES  # of then; none for whoever may not see nodes
+
+
+def life_candidates(life: Sequence[StoredRecord], source: ReplaySource) -> DecisionCandidates:
+    """Return what GPUs answered to the decisions that :func:`replayed_life` decides again."""
+    admission, bind = _last_admission(life), _last_bind(life)
+    return DecisionCandidates(
+        admission=None if admission is None else _admission_candidates(admission, source),
+        bind=None if bind is None else _bind_candidates(bind, source),
+    )
+
+
+def _admission_candidates(record: AdmissionRecord, source: ReplaySource) -> CandidateList:
+    return admission_candidates(
+        record,
+        source.settings(record.settings),
+        source.snapshot(record.snapshot),
+        version=source.version,
+    )
+
+
+def _bind_candidates(record: BindRecord, source: ReplaySource) -> CandidateList:
+    return bind_candidates(
+        record,
+        source.settings(record.settings),
+        source.snapshot(record.snapshot),
+        version=source.version,
+    )
 
 
 def replayed_life(
@@ -186,6 +219,7 @@ def replay_document(view: ReplayedLife) -> dict[str, Any]:
         "admission": None if view.admission is None else _document(view.admission),
         "bind": None if view.bind is None else _document(view.bind),
         "today": None if view.today is None else _today_document(view.today),
+        "candidates": candidates_document(view.candidates),
     }
 
 
@@ -222,4 +256,5 @@ def _today_document(today: WhatIf | NotReplayable) -> dict[str, Any]:
             "findings": [finding_document(finding) for finding in today.fit.findings],
         },
         **outlook_document(today.fit.outlook),
+        "modes": mode_row_documents(today.fit.modes),
     }

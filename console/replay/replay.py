@@ -19,20 +19,22 @@ from allocator.audit.record import (
     SettingsRecord,
     SnapshotRecord,
 )
+from allocator.config.node_templates import expected_kinds
 from allocator.config.settings import DEFAULTS, Settings, SettingsError, settings_of
 from allocator.ledger.assign import NoFit, PodClaim, assign
 from allocator.ledger.ledger import Ledger
 from allocator.model.allocation import Assignment
 from allocator.model.decision import Findings, Reason
 from allocator.model.demand import Demand
-from allocator.model.gpu import Node
+from allocator.model.gpu import GpuKind, Node
 from allocator.model.untrusted import quote
 from allocator.placement.choose import PlacementPolicy
-from allocator.placement.mode import choose_mode
+from allocator.placement.mode import ModeOutcome, choose_mode
 from allocator.replay.content import ReplayContentError, content_digest
 from allocator.replay.decision_fields import given_fields, mode_fields, refusal_fields
 from allocator.replay.fleet_codec import decode_fleet
 from allocator.replay.node_codec import decode_node, demand_of_fields, with_rows
+from allocator.replay.recorded_request import RecordedRequest
 from allocator.replay.request_codec import decode_request
 from console.languages.messages import NOTHING, PageMessage, message
 from console.replay.outcome import NotReplayable, Replay, compared
@@ -75,22 +77,10 @@ def replay_admission(
     version: str,
 ) -> Replay:
     """Decide again about a pod at CREATE; *version* is of this program."""
-    why = _admission_obstacle(record)
-    if why:
-        return NotReplayable(why)
-    try:
-        in_force = _settings(record.settings, settings)
-        fleet = decode_fleet(_content(record.snapshot, snapshot))
-        asked = decode_request(record.asked, fleet.vocabularies)
-    except (_Unavailable, ReplayContentError) as error:
-        return NotReplayable(_sentence(error))
-    decision = choose_mode(
-        asked.request,
-        fleet.snapshot,
-        settings=in_force,
-        namespace=asked.namespace,
-        earlier=asked.earlier,
-    ).decision
+    question = admission_question(record, settings, snapshot)
+    if isinstance(question, NotReplayable):
+        return question
+    decision = question.outcome.decision
     if isinstance(decision, Findings):
         replayed = {"outcome": AdmissionVerdict.REFUSED, **refusal_fields(decision)}
     elif record.outcome is AdmissionVerdict.REFUSED and record.reason in WHOLE_POD:
@@ -105,6 +95,39 @@ def replay_admission(
     else:
         replayed = {"outcome": AdmissionVerdict.REWRITTEN, **mode_fields(decision)}
     return compared(_admission_fields(record), replayed, versions=(record.version, version))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmissionQuestion:
+    """What a pod's admission was decided on, and what this version decides on it."""
+
+    asked: RecordedRequest
+    offers: Mapping[GpuKind, int]  # also those of nodes that a template promises
+    outcome: ModeOutcome
+
+
+def admission_question(
+    record: AdmissionRecord, settings: SettingsRecord | None, snapshot: SnapshotRecord | None
+) -> AdmissionQuestion | NotReplayable:
+    """Decode what *record* rests on, and decide about the request again."""
+    why = _admission_obstacle(record)
+    if why:
+        return NotReplayable(why)
+    try:
+        in_force = _settings(record.settings, settings)
+        fleet = decode_fleet(_content(record.snapshot, snapshot))
+        asked = decode_request(record.asked, fleet.vocabularies)
+    except (_Unavailable, ReplayContentError) as error:
+        return NotReplayable(_sentence(error))
+    outcome = choose_mode(
+        asked.request,
+        fleet.snapshot,
+        settings=in_force,
+        namespace=asked.namespace,
+        earlier=asked.earlier,
+    )
+    offers = expected_kinds(fleet.offers, in_force.node_templates)
+    return AdmissionQuestion(asked=asked, offers=offers, outcome=outcome)
 
 
 def _admission_obstacle(record: AdmissionRecord) -> PageMessage:
@@ -153,13 +176,9 @@ def replay_bind(
     version: str,
 ) -> Replay:
     """Decide again which GPUs a pod gets on its node; *version* is of this program."""
-    why = _bind_obstacle(record)
-    if why:
-        return NotReplayable(why)
-    try:
-        question = _bind_question(record, settings, snapshot)
-    except (_Unavailable, ReplayContentError) as error:
-        return NotReplayable(_sentence(error))
+    question = bind_question(record, settings, snapshot)
+    if isinstance(question, NotReplayable):
+        return question
     node = question.node
     assigned = assign(_ledger(node), question.claim, policy=question.policy, demand=question.demand)
     replayed = _assigned_fields(node, assigned)
@@ -168,7 +187,7 @@ def replay_bind(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _BindQuestion:
+class BindQuestion:
     """What a bind was decided on."""
 
     node: Node
@@ -177,9 +196,22 @@ class _BindQuestion:
     demand: Demand
 
 
-def _bind_question(
+def bind_question(
     record: BindRecord, settings: SettingsRecord | None, snapshot: SnapshotRecord | None
-) -> _BindQuestion:
+) -> BindQuestion | NotReplayable:
+    """Decode what *record* rests on."""
+    why = _bind_obstacle(record)
+    if why:
+        return NotReplayable(why)
+    try:
+        return _decoded_bind(record, settings, snapshot)
+    except (_Unavailable, ReplayContentError) as error:
+        return NotReplayable(_sentence(error))
+
+
+def _decoded_bind(
+    record: BindRecord, settings: SettingsRecord | None, snapshot: SnapshotRecord | None
+) -> BindQuestion:
     """Decode what is stored; raises :class:`_Unavailable` or ``ReplayContentError``."""
     in_force = _settings(record.settings, settings)
     there = decode_node(_content(record.snapshot, snapshot))
@@ -205,7 +237,7 @@ def _bind_question(
         fill_policies=in_force.fill_policies,
     )
     demand = demand_of_fields(record.demand)
-    return _BindQuestion(node=node, claim=claim, policy=policy, demand=demand)
+    return BindQuestion(node=node, claim=claim, policy=policy, demand=demand)
 
 
 def _assigned_fields(node: Node, assigned: Assignment | NoFit) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from allocator.replay.content import ReplayContentError
 from allocator.replay.request_codec import decode_request
 from allocator.report import feasibility_text
 from allocator.report.feasibility import FeasibilityVerdict
+from allocator.report.mode_rows import mode_row_lines
 from allocator.report.terminal_lines import Line, Tone, row
 from console.cluster.snapshot import ClusterView
 from console.explain.fit import RequestFit, fit_of_request
@@ -66,6 +67,7 @@ def what_if_lines(answer: WhatIf) -> Iterator[Line]:
         yield from row("refused", f"{finding} [{finding.reason}]", Tone.BAD)
     if fit.choice is not None:
         yield from feasibility_text.mode_lines(fit.choice)
+    yield from mode_row_lines(fit.modes)
     refusal = "".join(map(str, fit.findings))
     mode = None if fit.choice is None else fit.choice.mode
     yield from feasibility_text.placement_lines(fit.outlook, given=mode, refusal=refusal)

@@ -15,11 +15,13 @@ from starlette.routing import Route
 
 from console.access.attempts import TooManyAttemptsError
 from console.access.reviews_client import ReviewsUnavailableError
+from console.get.candidates import DecisionCandidates, in_english
 from console.records import parameters
 from console.records.parameters import ParameterError
 from console.records.query import BadCursorError, Scope
 from console.records.rows import DecisionRow, StoredRecord
 from console.records.times import rfc3339
+from console.replay.life import ReplaySource, life_candidates
 from console.serve.page_services import PageServices
 from console.store.store import RecordStore, StoreError
 from console.use import figures
@@ -40,6 +42,7 @@ class DecisionDetail:
 
     decision: DecisionRow
     records: tuple[StoredRecord, ...]
+    candidates: DecisionCandidates | None  # None: the viewer may not see nodes
 
 
 class AnswerError(Exception):
@@ -135,12 +138,19 @@ class _Data:
             row = store.decision(scope, digest, uid)
             if row is None:
                 return None
-            return DecisionDetail(decision=row, records=store.life(scope, row))
+            return self._detail(store, scope, row)
 
         found = await self._read(read) if _is_name(digest) and _is_name(uid) else None
         if found is None:
             raise AnswerError(HTTPStatus.NOT_FOUND, "no such decision, or none that you may see")
         return found
+
+    def _detail(self, store: RecordStore, scope: Scope, row: DecisionRow) -> DecisionDetail:
+        life = store.life(scope, row)
+        version = self._services.version
+        source = ReplaySource(settings=store.settings, snapshot=store.snapshot, version=version)
+        candidates = in_english(life_candidates(life, source)) if scope.cluster else None
+        return DecisionDetail(decision=row, records=life, candidates=candidates)
 
     async def records(self, request: Request, scope: Scope) -> object:
         query, page = parameters.record_filter(request.query_params.multi_items())

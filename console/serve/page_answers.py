@@ -42,7 +42,7 @@ from console.records.query import (
     Scope,
 )
 from console.records.rows import DecisionRow, StoredRecord
-from console.replay.life import ReplaySource, replayed_life
+from console.replay.life import ReplaySource, life_candidates, replayed_life
 from console.serve.page_services import PageServices
 
 Answer = Callable[[PageServices, PageQuestion, Request], Awaitable[PageView]]
@@ -129,6 +129,8 @@ def _decision_facts(
         settings=store.settings, snapshot=store.snapshot, version=services.version
     )
     replayed = replayed_life(life, source, site=site if scope.cluster else None)
+    if scope.cluster:
+        replayed = replace(replayed, candidates=life_candidates(life, source))
     return DecisionFacts(
         row=row,
         life=life,

@@ -25,6 +25,7 @@ from allocator.ledger.schema import (
     UID,
 )
 from allocator.mig.board_bounds import MOST_PROFILES, MOST_SLOTS
+from allocator.model.gpu import MOST_CHUNKS
 from allocator.model.request import Mode, Stage
 from manifests.generator.names import DOMAIN, Json
 from manifests.generator.shapes import Flag, Many, Moment, Number, ObjectShape, Text, Word
@@ -120,6 +121,8 @@ _GPU: Final = ObjectShape(
         "reason": Text(256, _LINE),
         "foreignMiB": Number(),
         "family": Text(63, _LINE),
+        "chunks": Number(most=MOST_CHUNKS),
+        "chunkSMs": Number(most=MOST_CHUNKS),
     },
     required=("uuid", "index", "memoryMiB", "mode", "healthy", "slots"),
     # A GPU without MIG has no board, and so must name its model itself.
@@ -251,7 +254,9 @@ def _status() -> Json:
                 "reason (why it is not), slots (how many containers may share it), numa, switch "
                 "(PCI address of the PCIe switch above it), links (GPUs connected by NVLink), "
                 "linkCounts (the number of NVLinks to each of these; absent with a switch), "
-                "foreignMiB (memory held by processes without an entry)."
+                "foreignMiB (memory held by processes without an entry), chunks (into how many "
+                "equal parts its compute is divided; absent where it is not), chunkSMs "
+                "(multiprocessors of one)."
             ),
             "instances": _open("Live MIG instances: gpu, profile, start, uuid."),
             "held": {

@@ -115,6 +115,18 @@ AGENTS_REPORTS: Final = (
                 [_GPU | {"links": ["GPU-2"], "linkCounts": ["two"]}],
                 (_shape("gpus[].linkCounts[]"),),
             ),
+            (
+                "more chunks than percent",
+                "gpus",
+                [_GPU | {"chunks": 101}],
+                (_shape("gpus[].chunks"),),
+            ),
+            (
+                "chunks of fewer multiprocessors than none",
+                "gpus",
+                [_GPU | {"chunkSMs": -1}],
+                (_shape("gpus[].chunkSMs"),),
+            ),
             ("too many GPUs", "gpus", [_GPU] * 65, (_shape("gpus"),)),
             (
                 "a board without profiles",

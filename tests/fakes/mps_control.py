@@ -1,8 +1,9 @@
 """A stand-in for ``nvidia-cuda-mps-control``: the documented commands over a socket in a folder.
 
-``-f -M`` is the daemon, without arguments it is the client that reads commands from its standard
-input. The daemon's servers are processes. A test gives it clients and failures by the commands that
-begin with ``test_``. What NVIDIA's program does beyond its documentation is not known here.
+``-f -M`` is the daemon, ``-S`` gives it partitions. Without arguments it is the client that reads
+commands from its standard input. The daemon's servers are processes. A test gives it clients and
+failures by the commands that begin with ``test_``. What NVIDIA's program does beyond its
+documentation is not known here.
 """
 
 import os
@@ -14,9 +15,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from agent.mps import simulated_daemon
 from agent.mps.commands import ServerState
-from agent.mps.simulated_daemon import SimulatedDaemon, SimulatedServer
+from agent.mps.simulated import simulated_daemon
+from agent.mps.simulated.simulated_daemon import SimulatedDaemon, SimulatedServer
 
 MOST = 64 * 1024
 
@@ -37,7 +38,7 @@ class Daemon:
     """The daemon's state, with a process for its server."""
 
     def __init__(self) -> None:
-        self.state = SimulatedDaemon(next_pid=1)
+        self.state = SimulatedDaemon(next_pid=1, static="-S" in sys.argv)
         self.process: subprocess.Popen[bytes] | None = None
 
     def answer(self, line: str) -> str:
@@ -50,7 +51,8 @@ class Daemon:
             self.start_server()
             return ""
         if words[:1] == ["test_connect"]:
-            return self.connect(*map(int, words[1:]))
+            partition = words.pop() if "/" in words[-1] else ""
+            return self.connect(*map(int, words[1:]), partition=partition)
         if words[:1] == ["test_fault"]:
             self.state = simulated_daemon.fault(self.state)
             return ""
@@ -64,10 +66,12 @@ class Daemon:
         self.state, text = simulated_daemon.answer(self.state, line)
         return text
 
-    def connect(self, pid: int, memory: int, threads: int) -> str:
+    def connect(self, pid: int, memory: int, threads: int, *, partition: str) -> str:
         """Connect a client that asks for at most these amounts; return what it gets."""
         self.start_server()
-        connected = simulated_daemon.connect(self.state, pid, memory=memory, threads=threads)
+        connected = simulated_daemon.connect(
+            self.state, pid, memory=memory, threads=threads, partition=partition
+        )
         if isinstance(connected, str):
             log = Path(os.environ["CUDA_MPS_LOG_DIRECTORY"]) / "server.log"
             with log.open("a") as file:

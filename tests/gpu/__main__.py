@@ -124,6 +124,8 @@ def hardware_checks(bench: Bench, options: argparse.Namespace) -> Iterator[Check
     yield Check("utilization", "", utilization)
     yield Check("mps-daemon", "", partial(mps.check_daemon, bench))
     yield Check("mps-client", "", partial(mps.check_client, bench))
+    yield Check("mps-static", "", partial(mps.check_static, bench))
+    yield Check("mps-static-client", "", partial(mps.check_static_client, bench))
 
 
 def library_checks(

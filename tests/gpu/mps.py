@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Final
 
 from agent.driver.driver import ComputeMode
+from agent.driver.static_partitioning import static_refusal
 from agent.mps.commands import (
     SERVER_LIST,
+    MpsAnswerError,
     ServerState,
     client_list,
     default_memory,
@@ -28,6 +30,14 @@ from agent.mps.commands import (
 )
 from agent.mps.daemon import CONTROL, DaemonError, folders_of
 from agent.mps.daemon_client import DaemonClient, DaemonOptions
+from agent.mps.partitions.table import (
+    LIST_PARTITIONS,
+    add_partition,
+    partition_name,
+    partition_table,
+    remove_partition,
+)
+from allocator.catalog.injection import MPS_PARTITION
 from allocator.model.units import CorePercent, MiB
 from tests.gpu.container import Bench, CudaProcess
 from tests.gpu.report import FailedError, Figures, SkippedError
@@ -50,6 +60,60 @@ def check_client(bench: Bench, figures: Figures) -> None:
     asyncio.run(_check_client(bench, figures))
 
 
+def check_static(bench: Bench, figures: Figures) -> None:
+    """Start the daemon with static partitioning; make, list and remove a partition."""
+    asyncio.run(_check_static(bench, figures))
+
+
+def check_static_client(bench: Bench, figures: Figures) -> None:
+    """Run a CUDA program in a partition, and none without."""
+    asyncio.run(_check_static_client(bench, figures))
+
+
+async def _check_static(bench: Bench, figures: Figures) -> None:
+    gpu = _static_gpu(bench)
+    async with _daemon(bench, gpu, figures, static=True) as client:
+        free = partition_table(await client.ask(gpu, LIST_PARTITIONS))
+        figures["chunks"] = free.chunks
+        name = partition_name(await client.ask(gpu, add_partition(gpu, 1)))
+        table = partition_table(await client.ask(gpu, LIST_PARTITIONS))
+        if list(table.partitions) != [name]:
+            raise FailedError(f"{name} was made, and {list(table.partitions)} are listed")
+        if (table.free, table.partitions[name].chunks) != (free.free - 1, 1):
+            raise FailedError(f"of {free.free} free chunks one was taken; {table.free} are left")
+        await client.ask(gpu, remove_partition(gpu, name))
+        if partition_table(await client.ask(gpu, LIST_PARTITIONS)) != free:
+            raise FailedError("the partition was removed, and the table is another than before")
+
+
+async def _check_static_client(bench: Bench, figures: Figures) -> None:
+    gpu = _static_gpu(bench)
+    async with _daemon(bench, gpu, figures, static=True) as client:
+        name = partition_name(await client.ask(gpu, add_partition(gpu, 1)))
+        variables = _client_variables(client, gpu)
+        with CudaProcess((), variables | {MPS_PARTITION: f"{gpu}/{name}"}) as program:
+            program.open(0)
+            table = partition_table(await client.ask(gpu, LIST_PARTITIONS))
+            if not table.partitions[name].in_use:
+                raise FailedError("a program has a context in a partition that lists no clients")
+
+
+def _static_gpu(bench: Bench) -> str:
+    """Return the UUID of a GPU that can be partitioned; skips the check where there is none."""
+    gpu = _gpu(bench)
+    refusal = static_refusal(bench.driver.versions().cuda, bench.device.capability)
+    if refusal:
+        raise SkippedError(refusal)
+    return gpu
+
+
+def _client_variables(client: "_Client", gpu: str) -> dict[str, str]:
+    """Return the environment of a program that reaches the daemon."""
+    pipe = folders_of(str(client.folder), gpu).pipe
+    kept = {name: v for name, v in os.environ.items() if not name.startswith("CUDA_")}
+    return {**kept, "CUDA_MPS_PIPE_DIRECTORY": pipe}
+
+
 async def _check_daemon(bench: Bench, figures: Figures) -> None:
     gpu = _gpu(bench)
     async with _daemon(bench, gpu, figures) as client:
@@ -65,9 +129,7 @@ async def _check_client(bench: Bench, figures: Figures) -> None:
     gpu = _gpu(bench)
     async with _daemon(bench, gpu, figures) as client:
         server = pids_of(await client.ask(gpu, SERVER_LIST))[0]
-        pipe = folders_of(str(client.folder), gpu).pipe
-        kept = {name: v for name, v in os.environ.items() if not name.startswith("CUDA_")}
-        with CudaProcess((), {**kept, "CUDA_MPS_PIPE_DIRECTORY": pipe}) as program:
+        with CudaProcess((), _client_variables(client, gpu)) as program:
             program.open(0)
             clients = pids_of(await client.ask(gpu, client_list(server)))
             figures["clients"] = len(clients)
@@ -100,7 +162,9 @@ class _Client(DaemonClient):
 
 
 @asynccontextmanager
-async def _daemon(bench: Bench, gpu: str, figures: Figures) -> AsyncIterator[_Client]:
+async def _daemon(
+    bench: Bench, gpu: str, figures: Figures, *, static: bool = False
+) -> AsyncIterator[_Client]:
     """Yield a client of a daemon whose server takes clients under our limits."""
     # Not in the bench's folder: the paths of sockets are short.
     with tempfile.TemporaryDirectory(prefix="vgpu-mps-") as folder:
@@ -109,14 +173,14 @@ async def _daemon(bench: Bench, gpu: str, figures: Figures) -> AsyncIterator[_Cl
         began = time.monotonic()
         try:
             await client.prepare(gpu)
-            await client.start(gpu)
+            await client.start(gpu, static=static)
             await client.ask(gpu, default_memory(LIMIT))
             await client.ask(gpu, default_threads(THREADS))
             await client.ask(gpu, start_server())
             await _await_server(client, gpu)
             figures["seconds"] = time.monotonic() - began
             yield client
-        except DaemonError as error:
+        except (DaemonError, MpsAnswerError) as error:
             raise FailedError(str(error)) from error
         finally:
             await client.kill(gpu)

@@ -8,12 +8,13 @@ from pathlib import Path
 from agent.driver.driver import ComputeMode, Fault
 from agent.driver.driver_thread import DriverThread
 from agent.driver.simulated_files import SimulatedDriver
-from agent.mps import simulated_daemon
 from agent.mps.gpu_controller import MpsServices
 from agent.mps.journal_files import MpsJournal
 from agent.mps.mps_controller import MpsController, grants_by_gpu
-from agent.mps.simulated_daemon import SimulatedDaemon
-from agent.mps.simulated_files import SimulatedDaemons
+from agent.mps.partitions.book_files import PartitionBook
+from agent.mps.simulated import simulated_daemon
+from agent.mps.simulated.simulated_daemon import SimulatedDaemon
+from agent.mps.simulated.simulated_files import SimulatedDaemons
 from agent.mps.trouble import MpsTrouble, MpsTroubleKind
 from allocator.model.allocation import Grant
 from allocator.model.request import Mode
@@ -38,6 +39,7 @@ class MpsDesk:
     driver: SimulatedDriver = field(default_factory=lambda: SimulatedDriver(STATE))
     clock: FakeClock = field(default_factory=FakeClock)
     told: list[MpsTrouble] = field(default_factory=list)
+    patience: float = 0.05  # seconds that a start waits
     loaded: bool = True  # the kernel has a driver
 
     def __post_init__(self) -> None:
@@ -49,15 +51,17 @@ class MpsDesk:
     def restart(self, sync: Callable[[int], object] = os.fsync) -> None:
         """Start the agent anew: only disk, driver and daemons keep what they had."""
         self.journal = MpsJournal(self.folder / "mps.json", boot="boot-1", sync=sync)
+        self.book = PartitionBook(self.folder / "mps-partitions.json", boot="boot-1", sync=sync)
         services = MpsServices(
             worker=self.worker,
             daemons=self.daemons,
             journal=self.journal,
+            book=self.book,
             clock=self.clock.clock(),
             is_loaded=lambda: self.loaded,
             report=lambda _, trouble: self.told.append(trouble),
         )
-        self.mps = MpsController(services, host_root=ROOT, patience=0.05)
+        self.mps = MpsController(services, host_root=ROOT, patience=self.patience)
 
     async def settle(self, *grants: Grant, configured: tuple[str, ...] = (GPU,)) -> None:
         self.mps.set_desired(configured, grants_by_gpu(grants))

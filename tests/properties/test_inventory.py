@@ -61,6 +61,8 @@ def gpus(draw: st.DrawFn, index: int) -> Gpu:
         link_counts=tuple(draw(st.lists(st.integers(0, 18), max_size=2))),
         switch=draw(st.none() | st.just("0000:3b:00.0")),
         instances=tuple(instances),
+        chunks=draw(st.integers(0, 100)),
+        chunk_sms=draw(st.sampled_from([0, 4, 8])),
     )
 
 
@@ -153,24 +155,29 @@ def test_a_promise_counts_by_the_most_that_is_held_at_a_time(data: st.DataObject
     assert decode_text(msgspec.json.encode(document)) == decoded
     for gpu in decoded.node.gpus:
         held = [at_once(entry, gpu) for entry in promised]
-        assert gpu.memory_promised == sum(max(memory) for memory, _, _ in held)
-        assert gpu.cores_promised == sum(max(cores) for _, cores, _ in held)
+        assert gpu.memory_promised == sum(max(memory) for memory, _, _, _ in held)
+        cores = sum(max(cores) for _, cores, _, _ in held)
+        assert sum(grant.cores for grant in gpu.grants) == cores
+        # Rounded up after grants were merged, so it may be a chunk more.
+        chunks = sum(max(chunks) for _, _, _, chunks in held)
+        assert sum(gpu.chunks_for(grant.cores) for grant in gpu.grants) >= chunks
         if gpu.mode is not Mode.MIG:
-            assert len(gpu.grants) == sum(max(count) for _, _, count in held)
+            assert len(gpu.grants) == sum(max(count) for _, _, count, _ in held)
     assert without_entries(decoded.node, promised).gpus == node.gpus
 
 
-def at_once(entry: Entry, gpu: Gpu) -> tuple[list[int], list[int], list[int]]:
-    """Return memory, cores and number of a pod's grants on one GPU, after each of its starts."""
-    lasting, now = [0, 0, 0], []
+def at_once(entry: Entry, gpu: Gpu) -> tuple[list[int], list[int], list[int], list[int]]:
+    """Return memory, cores, number and chunks of a pod's grants on one GPU, after each start."""
+    lasting, now = [0, 0, 0, 0], []
     for container in entry.containers:
         own = [grant for grant in container.grants if grant.gpu == gpu.uuid]
-        sums = (sum(g.memory for g in own), sum(g.cores for g in own), len(own))
+        chunks = sum(gpu.chunks_for(g.cores) for g in own)
+        sums = (sum(g.memory for g in own), sum(g.cores for g in own), len(own), chunks)
         now.append([a + b for a, b in zip(lasting, sums, strict=True)])
         if container.stage is not Stage.INIT:
             lasting = now[-1]
-    memory, cores, count = zip([0, 0, 0], *now, strict=True)
-    return list(memory), list(cores), list(count)
+    memory, cores, count, taken = zip([0, 0, 0, 0], *now, strict=True)
+    return list(memory), list(cores), list(count), list(taken)
 
 
 JSON = st.recursive(

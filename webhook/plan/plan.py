@@ -15,6 +15,7 @@ from allocator.report.feasibility import (
     FleetSearch,
     outlook,
 )
+from allocator.report.mode_rows import ModeRow, mode_rows
 from allocator.report.together import PodOfFile, judge_all
 from allocator.request.parse import parse_request
 from webhook.admission.context import AdmissionContext
@@ -50,6 +51,7 @@ class Plan:
     answer: Answer
     request: PodRequest | None = None
     outlook: Feasibility | None = None
+    modes: tuple[ModeRow, ...] = ()  # also those that are never chosen for it
 
 
 def plans(pods: Iterable[PodOfFile[Pod]], context: AdmissionContext) -> list[tuple[str, Plan]]:
@@ -92,6 +94,7 @@ def plan(
         answer=answer,
         request=request,
         outlook=feasibility,
+        modes=mode_rows(request, search, context.vocabularies, namespace=context.namespace),
     )
 
 

@@ -11,6 +11,7 @@ from allocator.report.feasibility_json import (
     outlook_document,
     request_document,
 )
+from allocator.report.mode_rows import mode_row_documents
 from webhook.admission.messages import word
 from webhook.admission.outcome import Refused, Rewritten
 from webhook.plan.plan import Plan
@@ -45,6 +46,7 @@ def _pod(file: str, plan: Plan) -> dict[str, Any]:
         "admission": _admission(plan),
         **outlook_document(plan.outlook),
         "copies": copies_document(plan.outlook),
+        "modes": mode_row_documents(plan.modes),
     }
 
 

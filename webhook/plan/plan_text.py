@@ -8,6 +8,7 @@ from allocator.model.request import Mode
 from allocator.model.untrusted import escaped
 from allocator.report import feasibility_text
 from allocator.report.feasibility import FeasibilityVerdict
+from allocator.report.mode_rows import mode_row_lines
 from allocator.report.terminal_lines import INDENT, CutLine, Line, Tone, heading, row
 from allocator.request.quantity import in_digits
 from allocator.request.resource_names import resource_names
@@ -27,6 +28,7 @@ def lines(plan: Plan, file: str, *, tried: bool = True) -> Iterator[Line]:
     yield from row("from", f"{file}, {plan.made.place}")
     yield from row("asked", _asked_text(plan))
     yield from _answer_lines(plan)
+    yield from mode_row_lines(plan.modes)
     if plan.outlook is not None:
         message, mode = plan.answer.message, _admitted_mode(plan)
         yield from feasibility_text.placement_lines(plan.outlook, given=mode, refusal=message)

@@ -7,6 +7,7 @@ from allocator.report.terminal_lines import Tone
 from console.languages.messages import message
 from console.pages.audit.decision import ReplayView
 from console.pages.parts.blocks import FactList, PageBlock
+from console.pages.parts.candidates import candidate_blocks
 from console.pages.parts.cell import TableCell, code, word
 from console.pages.parts.lines import facts_of
 from console.replay.life import ReplayedLife, ReplayLine, replay_document, replay_lines
@@ -16,13 +17,14 @@ from console.replay.what_if import WhatIf, what_if_lines
 def replay_block(replayed: ReplayedLife) -> ReplayView | None:
     """Return what a page shows of *replayed*; ``None`` where there was nothing to decide again."""
     lines = tuple(replay_lines(replayed))
-    if not lines:
+    if not lines:  # then nothing was weighed either
         return None
     rows = tuple((_label(line), (_cell(line),)) for line in lines)
     blocks: list[PageBlock] = [FactList(title=message("Decided again"), name="replay", rows=rows)]
     if isinstance(replayed.today, WhatIf):
         shown = what_if_lines(replayed.today)
         blocks.append(facts_of(message("The same request today"), shown, name="today"))
+    blocks += candidate_blocks(replayed.candidates)
     return ReplayView(blocks=tuple(blocks), document=replay_document(replayed))
 
 

@@ -18,6 +18,7 @@ from allocator.model.units import WHOLE_GPU, CorePercent, MiB
 from allocator.model.untrusted import quote
 from allocator.report import feasibility_text
 from allocator.report.feasibility import OptionKind
+from allocator.report.mode_rows import mode_row_lines
 from allocator.report.terminal_lines import Line, Tone, heading, row
 from console.explain.fit import Fit, fit_document
 from console.explain.fit import lines as fit_lines
@@ -190,6 +191,7 @@ def _limited_lines(answer: Fit) -> Iterator[Line]:
         yield from row("asked", feasibility_text.request_text(answer.request))
     for finding in answer.findings:
         yield from row("refused", f"{finding} [{finding.reason}]", Tone.BAD)
+    yield from mode_row_lines(answer.modes, nodes=False)
     if answer.outlook is None:
         return
     for finding in () if answer.findings else answer.outlook.choice.findings:

@@ -38,7 +38,7 @@ def furnished(state: State) -> CMachine:
         boot=state.boot.encode(),
         driver_version=b"580.95.05",
         nvml_version=b"13.580.95.05",
-        cuda_version=13000,
+        cuda_version=13010,
         gpu_count=len(state.gpus),
     )
     places = {running.chip.uuid: index for index, running in enumerate(state.gpus)}

@@ -15,7 +15,7 @@ from agent.driver.simulated_machine import SimulatedGpu, change_gpu, new_machine
 from agent.monitor.inspection_thread import Inspector
 from agent.monitor.monitor_controller import Monitor, MonitorServices
 from agent.monitor.violation import LocalPod, ViolationKind
-from agent.mps.gpu_controller import MpsProgress
+from agent.mps.plan import MpsProgress
 from agent.node.process_files import Processes
 from agent.region.repair import RepairKind
 from agent.serve.node_events import NodeEvents

@@ -38,6 +38,7 @@ class Ledger:
     held: list[str] = field(default_factory=list)
     vacated: list[str] = field(default_factory=list)
     withheld: list[tuple[str, str]] = field(default_factory=list)
+    partitions: dict[str, str] = field(default_factory=dict)  # by GPU
     lingering: set[str] = field(default_factory=set)
     told: list[Event] = field(default_factory=list)
     asked: int = 0
@@ -93,6 +94,9 @@ class Ledger:
         if self.stuck is not None:
             await self.stuck.wait()
         return folders_of("/usr/local/vgpu", grant.gpu)
+
+    async def ready_partition(self, share: Share) -> str:
+        return self.partitions.get(share.grants[0].gpu, "")
 
     async def seed(self, share: Share, *, by_cdi: bool) -> str:
         if self.regions is not None:

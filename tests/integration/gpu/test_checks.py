@@ -116,7 +116,8 @@ def test_the_driver_alone_is_checked_where_there_is_no_library(tmp_path: Path) -
     assert run.by_outcome("pass") == {
         "catalogue", "mig-profiles", "health", "xid-events", "processes",
     }  # fmt: skip
-    assert run.by_outcome("skip") == {"mig-instances", "library", "mps-daemon", "mps-client"}
+    mps = {"mps-daemon", "mps-client", "mps-static", "mps-static-client"}
+    assert run.by_outcome("skip") == {"mig-instances", "library", *mps}
     assert "nvidia-cuda-mps-control is not on the path" in run.reason("mps-daemon")
     assert "VGPU_HAMI_CORE" in run.reason("library")
     assert run.record["gpus"][0]["pci_id"] == "0x2330"
@@ -157,6 +158,9 @@ def test_the_daemon_of_mps_is_checked_where_there_is_one(tmp_path: Path) -> None
     assert run.outcome("mps-daemon") == "pass"
     assert run.outcome("mps-client") == "fail"
     assert "the server lists no client" in run.reason("mps-client")
+    assert run.outcome("mps-static") == "pass"
+    assert run.outcome("mps-static-client") == "fail"
+    assert "lists no clients" in run.reason("mps-static-client")
     assert set(modes) == {pynvml.NVML_COMPUTEMODE_DEFAULT}
 
 

@@ -50,6 +50,25 @@ def test_a_client_gets_the_folders_of_its_daemon() -> None:
     on(act)
 
 
+def test_a_client_on_a_partitioned_gpu_gets_its_partition_for_the_limit_of_threads() -> None:
+    """The daemon ignores that limit; without a partition the client would not run."""
+
+    async def act(site: Site) -> None:
+        site.ledger.promise("uid-1", "train-0", MPS)
+        site.ledger.partitions[GPU] = f"{GPU}/Dx4AAA="
+
+        held = await site.kubelet.admit("uid-1", "train-0")
+        assert await site.kubelet.run(held) == 0
+
+        (slot,) = held.slots
+        names = [str(text).partition("=")[0] for text in edits(site, slot)["env"]]
+        assert f"CUDA_MPS_SM_PARTITION={GPU}/Dx4AAA=" in edits(site, slot)["env"]
+        assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" not in names
+        assert "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT" in names
+
+    on(act)
+
+
 @pytest.mark.parametrize("mode", [Mode.MPS, Mode.MEMORY_ONLY])
 @pytest.mark.parametrize("mounting", [True, False])
 def test_a_client_with_our_mounts_finds_no_region(mode: Mode, *, mounting: bool) -> None:

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Final
 
 import pytest
 import uvloop
@@ -19,8 +20,16 @@ from agent.mps.daemon import DaemonError, folders_of
 from agent.mps.daemon_client import DaemonClient, DaemonOptions
 from agent.mps.gpu_controller import MpsServices
 from agent.mps.journal_files import MpsJournal
-from agent.mps.mps_controller import MpsController, grants_by_gpu
+from agent.mps.mps_controller import MpsController, Partitioning, grants_by_gpu
+from agent.mps.partitions.book_files import PartitionBook
+from agent.mps.partitions.table import (
+    add_partition,
+    partition_name,
+    partition_table,
+    remove_partition,
+)
 from agent.mps.trouble import MpsTrouble, MpsTroubleKind
+from agent.share import Owner, Share
 from allocator.model.allocation import Grant
 from allocator.model.request import Mode
 from allocator.model.units import CorePercent, MiB
@@ -290,6 +299,7 @@ def test_a_gpu_goes_through_the_mode_with_real_processes(node: Node) -> None:
             worker=worker,
             daemons=node.client,
             journal=MpsJournal(node.root / "mps.json", boot="boot-1"),
+            book=PartitionBook(node.root / "mps-partitions.json", boot="boot-1"),
             report=lambda _, trouble: told.append(trouble),
         )
         mps = MpsController(services, host_root=str(node.root), patience=20)
@@ -319,6 +329,78 @@ def test_a_gpu_goes_through_the_mode_with_real_processes(node: Node) -> None:
     assert driver.compute_mode(GPU) is ComputeMode.DEFAULT
     assert not Path(node.folders.root).exists()
     asyncio.run(worker.close())
+
+
+PARTITIONED: Final = Partitioning(
+    static={GPU: ""}, holders={GPU: frozenset({"u1/main", "u2/main"})}
+)
+
+
+def test_partitions_of_real_processes_survive_an_agent_and_end_with_their_entry(
+    node: Node,
+) -> None:
+    """The daemon runs with -S; the next agent takes over what there is, and removes what is not."""
+    worker = DriverThread(SimulatedDriver(STATE))
+    owner = Owner(uid="u1", namespace="team", pod="p", containers=("main",))
+    share = Share(owner=owner, grants=(GRANT,), key="c0")
+
+    def agent(client: DaemonClient) -> MpsController:
+        services = MpsServices(
+            worker=worker,
+            daemons=client,
+            journal=MpsJournal(node.root / "mps.json", boot="boot-1"),
+            book=PartitionBook(node.root / "mps-partitions.json", boot="boot-1"),
+        )
+        return MpsController(services, host_root=str(node.root), patience=20)
+
+    async def partitions() -> tuple[str, ...]:
+        return tuple(partition_table(await node.client.ask(GPU, "lspart")).partitions)
+
+    async def story() -> None:
+        first = agent(node.client)
+        first.set_desired({GPU}, grants_by_gpu([GRANT]), PARTITIONED)
+        task = asyncio.create_task(first.run())
+        await first.ready_daemon(GRANT)
+        name = await first.ready_partition(share)
+        assert await node.client.ask(GPU, f"test_connect 18 4096 100 {name}") == "4096 30"
+        assert "INVALID_RESOURCE" in await node.client.ask(GPU, "test_connect 19 4096 100")
+        await node.client.ask(GPU, "test_disconnect 18")
+        task.cancel()
+        await node.client.ask(GPU, f"sm_partition add {GPU} 3")  # and killed before it was written
+        second = agent(node.agent())
+        second.set_desired({GPU}, grants_by_gpu([GRANT]), PARTITIONED)
+        await second.settle()
+        assert await partitions() == (name.partition("/")[2],)
+        second.set_desired({GPU}, {}, Partitioning(static={GPU: ""}))
+        await second.settle()
+        assert await partitions() == ()
+        second.set_desired((), {})
+        while not second.is_idle:
+            await node.client.is_alive(GPU)  # reaps it, as this process has started it
+            await second.settle()
+
+    run(story)
+    asyncio.run(worker.close())
+
+
+def test_commands_about_partitions_are_refused_by_a_daemon_without_them(node: Node) -> None:
+    """And by one whose chunks have run out; neither answer is taken for a partition."""
+
+    async def story() -> None:
+        await node.start()
+        with pytest.raises(DaemonError, match="refused sm_partition"):
+            await node.client.ask(GPU, add_partition(GPU, 1))
+        assert not node.client.is_static(GPU)
+        await node.client.kill(GPU)
+        await node.client.start(GPU, static=True)
+        assert node.agent().is_static(GPU)
+        partition_name(await node.client.ask(GPU, add_partition(GPU, 16)))
+        with pytest.raises(DaemonError, match="not enough free chunks"):
+            await node.client.ask(GPU, add_partition(GPU, 1))
+        with pytest.raises(DaemonError, match="no such partition"):
+            await node.client.ask(GPU, remove_partition(GPU, "Dx9"))
+
+    run(story)
 
 
 def daemon_pids(node: Node) -> tuple[int, ...]:

@@ -12,7 +12,8 @@ from agent.monitor.violation import LocalPod
 from agent.mps.gpu_controller import MpsServices
 from agent.mps.journal_files import MpsJournal
 from agent.mps.mps_controller import MpsController
-from agent.mps.simulated_files import SimulatedDaemons
+from agent.mps.partitions.book_files import PartitionBook
+from agent.mps.simulated.simulated_files import SimulatedDaemons
 from agent.serve.monitor_view import Evictor, MonitorView
 from allocator.ledger.schema import spec_of
 from kube.client import Client
@@ -66,6 +67,7 @@ def view_of(scene: Scene, folder: Path) -> MonitorView:
         worker=survey_worker,
         daemons=SimulatedDaemons(folder),
         journal=MpsJournal(folder / "mps.json", boot="boot-1"),
+        book=PartitionBook(folder / "mps-partitions.json", boot="boot-1"),
     )
     mps = MpsController(services, host_root="/usr/local/vgpu")
     return MonitorView(scene.informer, survey, desk.instances, mps)

@@ -9,7 +9,8 @@ from agent.deviceplugin.cdi import file_name
 from agent.driver.driver import ComputeMode, DriverError, Fault
 from agent.driver.driver_thread import DriverThread
 from agent.mps.journal_files import MpsJournal
-from agent.mps.simulated_files import SimulatedDaemons
+from agent.mps.partitions.book_files import PartitionBook
+from agent.mps.simulated.simulated_files import SimulatedDaemons
 from agent.serve.mps_service import MpsParts, MpsService
 from allocator.ledger.schema import spec_of
 from allocator.model.allocation import Grant
@@ -163,6 +164,42 @@ def test_without_a_gpunode_no_gpu_is_taken_from_running_pods() -> None:
     run_agent(act, IN_MPS)
 
 
+IN_STATIC_MPS = (
+    DEVICES,
+    "volcano-vgpu-node-config",
+    {"config.json": '{"nodeconfig": [{"name": "n", "operatingmode": "mps", "mpsstatic": true}]}'},
+)
+
+
+def test_a_container_on_a_partitioned_gpu_gets_a_partition() -> None:
+    """The GPUNode says how many chunks there are; 50 % are half of them, until the entry ends."""
+
+    async def act(scene: Scene) -> None:
+        await scene.wait_until_serving()
+        await until(lambda: gpu_status(scene, SHARED).get("chunks") == 16)
+        await until(lambda: gpu_status(scene, SHARED).get("healthy", True))
+        gpu = scene.uuid(SHARED)
+        uid = scene.create_bound_pod("p")
+        scene.change(f"{GPU_NODES}/n", spec=spec_of([entry(uid, mps_grant(gpu, 3000, 50))]))
+        await until(lambda: uid in scene.parts.node_informer.pods)
+
+        held = await scene.kubelet.admit(uid, "p")
+        await scene.kubelet.run(held)
+
+        (slot,) = held.slots
+        document = orjson.loads((scene.root / "var/run/cdi" / file_name(slot)).read_bytes())
+        env = dict(text.split("=", 1) for text in document["devices"][0]["containerEdits"]["env"])
+        assert env["CUDA_MPS_SM_PARTITION"].startswith(f"{gpu}/")
+        assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" not in env
+        daemons = scene.parts.mps.daemons
+        assert isinstance(daemons, SimulatedDaemons)
+        assert list(daemons.daemon(gpu).partitions.values()) == [8]
+        scene.change(f"{GPU_NODES}/n", spec=spec_of([]))
+        await until(lambda: not daemons.daemon(gpu).partitions)
+
+    run_agent(act, IN_STATIC_MPS)
+
+
 def unavailable(call: str, _: tuple[object, ...]) -> Never:
     """Be a driver that is not there."""
     raise DriverError(Fault.UNAVAILABLE, call, "Driver Not Loaded (9)")
@@ -178,9 +215,11 @@ def service_without_driver(scene: Scene, journal: MpsJournal) -> MpsService:
         report=lambda *_: None,
         count=lambda _: None,
         changed=lambda: None,
+        is_loaded=lambda: False,
     )
     daemons = SimulatedDaemons(scene.root / "daemons")
-    return MpsService(parts, daemons, journal, root="/usr/local/vgpu", is_loaded=lambda: False)
+    book = PartitionBook(scene.root / "mps-partitions.json", boot="boot-1")
+    return MpsService(parts, daemons, journal=journal, book=book, root="/usr/local/vgpu")
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["gpunode", "no-gpunode"])

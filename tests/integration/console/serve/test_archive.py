@@ -1,17 +1,20 @@
 """vgpu records: an archive holds all, is read back, and a bad line is named."""
 
 import gzip
+import json
 from pathlib import Path
 
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
 from hypothesis import given
+from starlette.applications import Starlette
 
 from allocator.audit.record import AnyRecord, parse_record
 from console.records.archive import BadLineError, archive_line, parse_line
 from console.records.query import EVERYTHING, RecordFilter
 from console.records.rows import StoredRecord
+from console.serve.page_routes import page_routes
 from console.serve.records_cli import records
 from console.store.opening import open_store
 from tests.builders.records import (
@@ -27,6 +30,8 @@ from tests.builders.records import (
     stored,
     validated,
 )
+from tests.harness.asgi import get
+from tests.harness.console_site import services_of
 
 LIFE = (mutated(), validated(1), bound(2), health(3), settings_of(4), snapshot_of(5))
 
@@ -148,3 +153,50 @@ def test_a_line_that_is_no_object_is_refused() -> None:
     for line in (b"[]", b"1", b"null", b'"text"', b"{}", b"[" * 100_000):
         with pytest.raises(BadLineError):
             parse_line(line, NOON)
+
+
+def line_of(record: AnyRecord, **changes: object) -> bytes:
+    """Return the line of *record* with other values, as somebody could write it by hand."""
+    return json.dumps({**json.loads(msgspec.json.encode(record)), **changes}).encode()
+
+
+DEEP = b"[" * 900 + b"]" * 900
+HOSTILE_LINES = [
+    line_of(snapshot_of(), content={"k": 2**64}),
+    line_of(snapshot_of(), content={"k": -(10**30)}),
+    line_of(snapshot_of(), content={"k": "deep"}).replace(b'"deep"', DEEP),
+    line_of(snapshot_of(), content={str(number): 0 for number in range(20_000)}),
+    line_of(bound(), code=10**40),
+    line_of(mutated(), schema=-(2**63) - 1),
+    line_of(mutated(), costs_per_mille={"mig": 10**25}),
+    line_of(mutated(), user="a\0b"),
+    line_of(mutated(), user="\ud800"),
+    line_of(mutated(), user="u" * (2**20 + 1)),
+    line_of(mutated(), duration_seconds=1.5).replace(b"1.5", b"1e999"),
+    line_of(mutated(), id="../../etc/passwd"),
+    line_of(mutated(), at="9999-12-31T23:59:59Z"),
+    line_of(mutated(), sender=["node gpu-1"]),
+    line_of(mutated(), kind="\x1b[2J"),
+    line_of(mutated()) * 2,
+    b"\xef\xbb\xbf" + line_of(mutated()),
+]
+
+
+@pytest.mark.parametrize("line", HOSTILE_LINES, ids=range(len(HOSTILE_LINES)))
+def test_a_hostile_line_is_named_and_no_page_breaks_by_it(tmp_path: Path, line: bytes) -> None:
+    """An import takes no record that the port of records would refuse."""
+    file = tmp_path / "r.db"
+    done = run("import", "--store", str(file), "-", text=line + b"\n" + line_of(refused()))
+
+    assert done.exit_code == 1
+    assert done.stderr.startswith("standard input: line 1 ")
+    assert done.stderr.endswith("1 records imported, 0 known, 1 rejected\n")
+    assert "\x1b" not in done.stderr
+    assert len(done.stderr) < 1000
+    store = open_store(str(file))
+    try:
+        found = get(Starlette(routes=page_routes(services_of(store))), "/records?format=json")
+    finally:
+        store.close()
+    assert found.status == 200
+    assert len(json.loads(found.text)["items"]) == 1

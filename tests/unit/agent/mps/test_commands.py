@@ -27,7 +27,14 @@ def test_commands_are_one_line_of_numbers() -> None:
 
 @pytest.mark.parametrize(
     ("answer", "pids"),
-    [("", ()), ("\n", ()), ("17", (17,)), ("17\n18\n", (17, 18)), ("17 17", (17,))],
+    [
+        ("", ()),
+        ("\n", ()),
+        ("17", (17,)),
+        ("17\n18\n", (17, 18)),
+        ("17 17", (17,)),
+        ("1 4194304", (1, 4194304)),  # the least and the largest of Linux
+    ],
 )
 def test_a_list_of_processes_is_read(answer: str, pids: tuple[int, ...]) -> None:
     """Each pid counts once, in the order of the list."""

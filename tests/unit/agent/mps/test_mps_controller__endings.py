@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from agent.driver.driver import ComputeMode, Fault
-from agent.mps import simulated_daemon
 from agent.mps.commands import quit_daemon
 from agent.mps.gpu_controller import QUIT_SECONDS, REFUSAL_PAUSE
 from agent.mps.mps_controller import LEAST_CLIENTS
 from agent.mps.plan import FAULT_GRACE, FAULT_LIMIT, LINGER_LIMIT
-from agent.mps.simulated_files import SimulatedDaemons
+from agent.mps.simulated import simulated_daemon
+from agent.mps.simulated.simulated_files import SimulatedDaemons
 from agent.mps.trouble import MpsTroubleKind
 from agent.share import NotYetError
 from tests.harness.mps_desk import GPU, OTHER, MpsDesk, grant

@@ -27,6 +27,7 @@ from agent.mps.plan import (
     StartServer,
     TerminateClients,
     Waiting,
+    memory_after,
     next_step,
 )
 from allocator.model.units import CorePercent, MiB
@@ -157,3 +158,49 @@ def test_a_gpu_that_was_never_ours_is_left_alone() -> None:
     foreign = MpsObservation(compute=ComputeMode.EXCLUSIVE_PROCESS, strangers=(5,))
     assert step(foreign, NOT_WANTED, MpsMemory()) == MpsIdle()
     assert NOT_WANTED.limits == NOBODY
+
+
+def test_one_server_that_works_is_enough() -> None:
+    """Another one may be starting beside it."""
+    starting = MpsServer(pid=27, state=ServerState.INITIALIZING, clients=())
+    both = replace(SERVING, servers=(starting, SERVER))
+    told = replace(TOLD, server_limits={17: LIMITS, 27: LIMITS})
+
+    assert step(both, WANTED, told) == Ready(LIMITS)
+
+
+def test_four_processes_in_the_way_are_named() -> None:
+    """Of a hundred, the first ones are enough to find the others."""
+    found = step(replace(FREE, strangers=tuple(range(101, 201))), WANTED, MpsMemory())
+
+    assert isinstance(found, Waiting)
+    assert "(pid 101, 102, 103, 104)" in found.why
+
+
+def test_a_daemon_that_does_not_answer_is_not_asked_to_quit() -> None:
+    """It would not hear that either."""
+    silent = replace(SERVING, servers=(), why_silent="no answer within 5 seconds")
+
+    assert isinstance(step(silent, NOT_WANTED, TOLD), KillDaemon)
+    assert step(replace(silent, why_silent=""), NOT_WANTED, TOLD) == QuitDaemon()
+
+
+def test_what_begins_is_dated_once_and_what_is_over_is_forgotten() -> None:
+    """Otherwise a fault or a client that lingers would never have lasted long enough."""
+    fault = replace(SERVING, servers=(replace(SERVER, state=ServerState.FAULT),))
+
+    def after(memory: MpsMemory, seen: MpsObservation, now: float) -> MpsMemory:
+        wanted = NOT_WANTED if seen is fault else WANTED
+        return memory_after(memory, seen, wanted, before=memory.before, now=now)
+
+    first = after(TOLD, fault, 100.0)
+    later = after(first, fault, 170.0)
+    well = after(later, SERVING, 180.0)
+
+    assert (first.leaving_since, first.fault_since) == (100.0, 100.0)
+    assert (later.leaving_since, later.fault_since) == (100.0, 100.0)
+    assert (well.leaving_since, well.fault_since) == (None, None)
+    assert well.daemon_limits == LIMITS
+    assert well.server_limits == {17: LIMITS}
+    dead = after(well, FREE, 190.0)
+    assert (dead.daemon_limits, dict(dead.server_limits)) == (None, {})

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from agent.driver.driver import Device, MigMode
-from agent.node.status import UNFOLLOWED, Hardware, served_gpus, wants_mps
+from agent.node.status import UNDIVIDED, UNFOLLOWED, Hardware, served_gpus, wants_mps
 from allocator.config.device_config import DeviceConfig, NodeConfig
 from allocator.ledger.ledger import Ledger
 from allocator.model.allocation import Grant
@@ -174,3 +174,60 @@ def test_a_gpu_whose_daemon_nobody_looks_after_takes_no_pod() -> None:
     followed = replace(hardware, mps_followed=frozenset({"GPU-0"}))
     (later,) = served_gpus(followed, DeviceConfig(), TO_BE_MPS, before=None)
     assert later.gpu.healthy
+
+
+STATIC = replace(TO_BE_MPS, static=True)
+
+
+def static_gpu(
+    node: NodeConfig | None, *, before: Ledger | None = None, **told: object
+) -> tuple[int, int, str]:
+    """Return chunks and their size as reported, and why the GPU takes nobody."""
+    found = replace(device(), capability=(8, 0))
+    hardware = replace(Hardware(devices=(found,), cuda="13.1"), **told)  # type: ignore[arg-type]
+    (one,) = served_gpus(hardware, DeviceConfig(), node, before=before)
+    return one.gpu.chunks, one.gpu.chunk_sms, one.reason
+
+
+def divided(known: Ledger, chunks: int) -> Ledger:
+    """Return *known* with its GPU divided."""
+    (gpu,) = known.node.gpus
+    return replace(known, node=replace(known.node, gpus=(replace(gpu, chunks=chunks),)))
+
+
+def test_a_gpu_is_divided_as_its_daemon_says() -> None:
+    """Before that nobody gets it: nobody knows how much fits."""
+    assert static_gpu(STATIC, mps_chunks={"GPU-0": 27}) == (27, 4, "")
+    assert static_gpu(STATIC) == (0, 0, UNDIVIDED)
+    assert static_gpu(TO_BE_MPS, mps_chunks={"GPU-0": 27}) == (0, 0, "")
+    assert static_gpu(replace(TO_BE_SOFT, static=True), mps_chunks={"GPU-0": 27}) == (0, 0, "")
+
+
+@pytest.mark.parametrize(("chunks", "slots"), [(7, 7), (27, 10)])
+def test_no_more_containers_share_a_gpu_than_it_has_chunks(chunks: int, slots: int) -> None:
+    """Each takes one at least, also where its owner allows more containers."""
+    found = replace(device(), capability=(8, 0))
+    hardware = Hardware(devices=(found,), cuda="13.1", mps_chunks={"GPU-0": chunks})
+    (one,) = served_gpus(hardware, DeviceConfig(), STATIC, before=None)
+
+    assert one.gpu.slots == slots
+
+
+def test_a_gpu_stays_divided_while_its_agent_is_new() -> None:
+    """Its pods go on counting as the chunks that they have."""
+    known = divided(promised(Mode.MPS), 27)
+    assert static_gpu(STATIC, before=known) == (27, 4, "")
+
+
+@pytest.mark.parametrize(
+    ("node", "chunks"), [(STATIC, 0), (TO_BE_MPS, 27), (TO_BE_SOFT, 27), (None, 27)]
+)
+def test_a_gpu_keeps_its_partitioning_until_its_last_entry_has_ended(
+    node: NodeConfig | None, chunks: int
+) -> None:
+    """Shares are counted in one way at a time, and nobody new comes meanwhile."""
+    known = divided(promised(Mode.MPS), chunks)
+    reported, _, reason = static_gpu(node, before=known, mps_chunks={"GPU-0": 27})
+
+    assert reported == chunks
+    assert "have yet to end on it" in reason

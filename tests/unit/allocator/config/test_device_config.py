@@ -215,6 +215,30 @@ def test_single_gpus_may_be_in_mode_mps() -> None:
 
 
 @pytest.mark.parametrize(
+    ("entries", "static"),
+    [
+        pytest.param(["true"], [True, True, True], id="all"),
+        pytest.param(["false"], [False] * 3, id="none"),
+        pytest.param(['{"uuid": ["GPU-a"]}'], [True, False, False], id="by-uuid"),
+        pytest.param(['{"INDEX": [2]}'], [False, True, False], id="by-index"),
+        pytest.param(['{"index": [2], "uuid": ["GPU-a"]}'], [True, True, False], id="by-both"),
+        pytest.param(["true", "null"], [True, True, True], id="earlier-entry"),
+        pytest.param(["true", '{"index": [2]}'], [False, True, False], id="later-entry"),
+        pytest.param(['{"index": [2]}', "false"], [False] * 3, id="taken-back"),
+    ],
+)
+def test_single_gpus_may_be_partitioned_statically(entries: list[str], static: list[bool]) -> None:
+    """All of a node in mode mps, or those that are named; the last entry counts."""
+    nodes = ", ".join(f'{{"name": "n", "mpsstatic": {each}}}' for each in entries)
+
+    config = node_config(f'{{"nodeconfig": [{nodes}]}}')
+
+    gpus = (("GPU-a", 0), ("GPU-b", 2), ("GPU-b", 0))
+    assert [config.is_static(*gpu) for gpu in gpus] == static
+    assert config.mode is Mode.HAMI_CORE
+
+
+@pytest.mark.parametrize(
     ("entry", "path"),
     [
         pytest.param('{"operatingmode": "mig"}', "nodeconfig[0].name", id="no-name"),
@@ -236,6 +260,17 @@ def test_single_gpus_may_be_in_mode_mps() -> None:
         pytest.param('{"name": "n", "mpsdevices": {"uuid": [1]}}', "uuid[0]", id="mps-uuid-1"),
         pytest.param('{"name": "n", "mpsdevices": {"uuid": [""]}}', "uuid[0]", id="mps-uuid-empty"),
         pytest.param('{"name": "n", "mpsdevices": {"uuid": {}}}', "mpsdevices.uuid", id="mps-map"),
+        pytest.param('{"name": "n", "mpsstatic": []}', "mpsstatic", id="static-list"),
+        pytest.param('{"name": "n", "mpsstatic": "true"}', "mpsstatic", id="static-text"),
+        pytest.param('{"name": "n", "mpsstatic": "\\u202e"}', "mpsstatic", id="static-odd-text"),
+        pytest.param('{"name": "n", "mpsstatic": 1}', "mpsstatic", id="static-1"),
+        pytest.param('{"name": "n", "mpsstatic": 1e400}', "mpsstatic", id="static-infinite"),
+        pytest.param('{"name": "n", "mpsstatic": {"index": 0}}', "mpsstatic.index", id="static-0"),
+        pytest.param('{"name": "n", "mpsstatic": {"index": ["0"]}}', "index[0]", id="static-t0"),
+        pytest.param('{"name": "n", "mpsstatic": {"index": [-1]}}', "index[0]", id="static-below"),
+        pytest.param('{"name": "n", "mpsstatic": {"index": [1024]}}', "index[0]", id="static-over"),
+        pytest.param('{"name": "n", "mpsstatic": {"uuid": [""]}}', "uuid[0]", id="static-empty"),
+        pytest.param('{"name": "n", "mpsstatic": {"uuid": {}}}', "mpsstatic.uuid", id="static-map"),
     ],
 )
 def test_a_bad_node_entry_is_refused_at_its_place(entry: str, path: str) -> None:

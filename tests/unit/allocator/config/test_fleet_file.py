@@ -129,7 +129,7 @@ def test_unknown_models_bring_their_memory() -> None:
         pytest.param(
             "model: T4, colour: red",
             'nodes[0].colour: unknown key "colour"; accepted: name, count, gpus, model, memory, '
-            "mode, slots, busy, idle, foreign, unhealthy",
+            "mode, slots, chunks, chunkSMs, busy, idle, foreign, unhealthy",
             id="unknown-key",
         ),
     ],
@@ -159,3 +159,25 @@ def test_what_describes_no_fleet_is_rejected(text: str) -> None:
 
     assert isinstance(loaded, Rejected)
     assert loaded.problems
+
+
+HOSTILE_NUMBERS = ["-1", "101", "1.5", "1e3", "true", "'16'", "[16]", "{a: 1}", "99999999999", "x"]
+
+
+@pytest.mark.parametrize("key", ["chunks", "chunkSMs"])
+@pytest.mark.parametrize("value", HOSTILE_NUMBERS)
+def test_a_number_of_chunks_is_bounded(key: str, value: str) -> None:
+    """A plan over a GPU of more chunks than percent would add up wrongly."""
+    loaded = load_fleet(f"nodes: [{{name: n, model: T4, mode: mps, {key}: {value}}}]")
+
+    assert isinstance(loaded, Rejected)
+    assert f"nodes[0].{key}" in str(loaded)
+
+
+@pytest.mark.parametrize("mode", ["hami-core", "sgpu", "native"])
+def test_only_a_gpu_in_mode_mps_has_chunks(mode: str) -> None:
+    """In other modes nothing divides the compute like that."""
+    loaded = load_fleet(f"nodes: [{{name: n, model: T4, mode: {mode}, chunks: 16}}]")
+
+    assert isinstance(loaded, Rejected)
+    assert str(loaded) == f"nodes[0].chunks: 16 in mode {mode}; accepted: mode mps, or 0"

@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from structlog.testing import capture_logs
 
 from allocator.catalog.hami_keys import LOCK_ANNOTATION, PHASE_KEY
-from allocator.hami.node_lock_client import ATTEMPTS, NodeLockClient
+from allocator.hami.node_lock_client import ATTEMPTS, REFRESH_AFTER, NodeLockClient
 from tests.fakes.api_rules import Json
 from tests.fakes.kube_clock import FakeClock
 from tests.fakes.objects_client import ObjectsClient
@@ -115,3 +116,60 @@ def test_a_node_without_a_lock_is_not_written() -> None:
 
     assert not asyncio.run(site.locks.release_if_stale("n0"))
     assert site.writes == 0
+
+
+def test_an_old_lock_of_its_own_is_renewed_while_the_pod_waits() -> None:
+    """Otherwise it would end before the plugin has served the pod, and another one take it."""
+    site = Site(MINE)
+    metadata = {"name": "p", "annotations": {PHASE_KEY: "allocating"}}
+    site.client.put(PODS, {"metadata": metadata, "spec": {"nodeName": "n0"}, "status": {}})
+    site.clock.now += REFRESH_AFTER.total_seconds()
+
+    assert site.take()
+    assert site.writes == 1
+    assert site.lock not in {MINE, ""}
+    assert site.lock.endswith(",team-a,p")
+
+
+@pytest.mark.parametrize("act", [Site.take, Site.release])
+def test_a_node_that_is_always_written_is_given_up(act: Callable[[Site], object]) -> None:
+    """After some attempts with pauses; a lock that stays is released by the leader."""
+    site = Site("" if act is Site.take else MINE)
+    site.others_write(10 * ATTEMPTS)
+
+    act(site)
+
+    assert site.writes == ATTEMPTS
+    assert len(site.clock.slept) == ATTEMPTS
+
+
+@pytest.mark.parametrize("annotations", [None, {}])
+def test_a_node_without_annotations_has_no_lock(annotations: object) -> None:
+    """The API server may leave out the field, or write it as null."""
+    site = Site()
+    site.client.read(NODE)["metadata"]["annotations"] = annotations
+
+    assert not asyncio.run(site.locks.release_if_stale("n0"))
+    site.release()
+    assert site.writes == 0
+    assert site.take()
+    assert site.lock == MINE
+
+
+@pytest.mark.parametrize("status", [{"state": None}, {}])
+def test_a_container_without_a_state_has_not_started(status: Json) -> None:
+    """Its pod still waits for its devices."""
+    site = Site(THEIRS)
+    site.add_other({"phase": "Pending", "initContainerStatuses": [status]})
+
+    assert not site.take()
+
+
+def test_the_log_says_who_holds_a_lock() -> None:
+    """And that it was released."""
+    site = Site()
+    with capture_logs() as logs:
+        site.take()
+        site.release()
+
+    assert [(line["node"], line["lock"]) for line in logs] == [("n0", MINE), ("n0", "")]

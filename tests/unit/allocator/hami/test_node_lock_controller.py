@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
 
 from allocator.catalog.hami_keys import LOCK_ANNOTATION, PHASE_KEY
 from allocator.hami.node_lock_client import NodeLockClient
@@ -123,3 +124,35 @@ def test_an_api_server_that_is_away_is_asked_again() -> None:
     site.sweep()
 
     assert site.lock == ""
+
+
+def test_before_all_nodes_are_known_nothing_is_released() -> None:
+    """Nobody knows whose nodes they are."""
+    site = Site()
+    locks = NodeLockClient(calls=site.client, clock=site.clock.clock())
+    site.clock.now += 3600
+
+    asyncio.run(NodeLockController(locks, lambda: None, clock=site.clock.clock()).sweep())
+
+    assert site.lock == LOCK
+
+
+def test_the_log_says_what_was_released_and_what_was_not() -> None:
+    """Nothing of a lock that somebody needs."""
+    site = Site()
+    site.add_pod("", "")
+
+    def fail(_: str) -> None:
+        raise UnreachableError("down", sent=False)
+
+    with capture_logs() as logs:
+        site.sweep()
+        site.clock.now += 15
+        site.client.before_write = fail
+        site.sweep()
+        site.clock.now += 60
+        site.client.before_write = lambda _: None
+        site.sweep()
+
+    events = [line["event"] for line in logs if "lock " in line["event"]]
+    assert events == ["node lock not released", "node lock written", "stale node lock released"]

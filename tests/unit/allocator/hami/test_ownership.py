@@ -52,6 +52,8 @@ def test_two_plugins_close_a_node(
         (REPORTED, HAMI, False, ""),
         (FOREIGN, HAMI, False, ""),
         (FOREIGN, HAMI, True, IDLE_AGENT),
+        (HamiMarks(offered=OFFERED), HAMI, True, ""),
+        (HamiMarks(offered=OFFERED, handshake=ASKED.handshake), HAMI, False, ""),
         (HamiMarks(handshake=ASKED.handshake), HAMI, False, ""),
         (ASKED, RENAMED, False, ""),
         (replace(ASKED, offered=frozenset({"x.y/gpu"})), RENAMED, False, TWO_SCHEDULERS),

@@ -194,3 +194,30 @@ def test_a_register_is_bounded() -> None:
 
     assert (read.node.gpus, read.node.fresh) == ((), False)
     assert "at most 262144" in str(read.problems[0])
+
+
+@pytest.mark.parametrize(
+    ("model", "written"),
+    [("NVIDIA L4", "NVIDIA L4"), ("L4", "NVIDIA-L4"), ("Tesla NVIDIA", "Tesla NVIDIA")],
+)
+def test_a_product_name_is_written_as_hami_writes_it(model: str, written: str) -> None:
+    """With the prefix where the word is missing."""
+    gpu = Gpu(uuid="GPU-1", index=0, model=model, memory=MiB(1), mode=Mode.HAMI_CORE, slots=1)
+
+    assert _device(gpu).type == written
+
+
+@pytest.mark.parametrize(("length", "known"), [(128, 1), (129, 0)])
+def test_a_product_name_has_as_many_characters_as_are_accepted(length: int, known: int) -> None:
+    """One more is none of a product."""
+    found = node_from_hami_register("n0", json.dumps([{**ONE, "type": "x" * length}]))
+
+    assert (len(found.node.gpus), len(found.problems)) == (known, 1 - known)
+
+
+def test_a_register_has_as_many_characters_as_an_object_may() -> None:
+    """One more is not read."""
+    text = json.dumps([ONE])
+
+    assert len(node_from_hami_register("n0", text.ljust(256 * 1024)).node.gpus) == 1
+    assert node_from_hami_register("n0", text.ljust(256 * 1024 + 1)).node.gpus == ()

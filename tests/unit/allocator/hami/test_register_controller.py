@@ -3,12 +3,14 @@
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
 
 from allocator.catalog.hami_keys import HANDSHAKE_ANNOTATION, REGISTER_ANNOTATION
 from allocator.catalog.keys import HAMI_REGISTER_KEY
 from allocator.hami.node_marks import hami_marks
 from allocator.hami.register_controller import HamiRegisterController, RegisteredNodeInputs
 from allocator.hami.registered_gpus import hami_register_of
+from allocator.ledger.ledger import Ledger
 from kube.errors import UnreachableError
 from tests.builders.gpunodes import ledger
 from tests.builders.model import T4, nodes_of
@@ -31,6 +33,7 @@ class Site:
         self.wanted = True
         self.offered = OFFERED
         self.known = True
+        self.ledger: Ledger | None = LEDGER
         self.count = "nvidia.com/gpu"
         self.client.put(NODES, {"metadata": {"name": "n0", "annotations": dict(annotations)}})
         self.controller = HamiRegisterController(
@@ -49,7 +52,7 @@ class Site:
         return {
             "n0": RegisteredNodeInputs(
                 marks=marks,
-                ledger=LEDGER,
+                ledger=self.ledger,
                 counted=frozenset(),
                 wanted=self.wanted,
                 count=self.count,
@@ -142,6 +145,58 @@ def test_a_question_is_answered_after_a_while() -> None:
     assert site.annotations[HANDSHAKE_ANNOTATION].startswith("Reported 2026-11-21 17:17:10")
     site.annotations[HANDSHAKE_ANNOTATION] = ASKED
     assert site.sweep() == 0
+
+
+def test_a_handshake_that_is_missing_is_written_at_once() -> None:
+    """No scheduler has asked, so none asks again at the answer."""
+    site = Site()
+    site.sweep()
+    site.annotations[HANDSHAKE_ANNOTATION] = ""
+
+    assert site.sweep() == 1
+    assert site.annotations[HANDSHAKE_ANNOTATION].startswith("Reported")
+
+
+def test_a_question_to_a_node_that_was_away_is_as_new() -> None:
+    """It waits as long as any other."""
+    site = Site()
+    site.sweep()
+    site.annotations[HANDSHAKE_ANNOTATION] = ASKED
+    assert site.sweep() == 0
+    site.wanted = False
+    site.sweep()
+    site.clock.now += 60
+    site.wanted = True
+    assert site.sweep() == 1
+    site.annotations[HANDSHAKE_ANNOTATION] = ASKED
+
+    assert site.sweep() == 0
+
+
+def test_a_node_without_a_ledger_is_registered_no_more() -> None:
+    """Its GPUNode was deleted, or cannot be read."""
+    site = Site()
+    site.sweep()
+    site.ledger = None
+
+    with capture_logs() as logs:
+        assert site.sweep() == 1
+    assert REGISTER_ANNOTATION not in site.annotations
+    assert not [line for line in logs if line["log_level"] == "error"]
+
+
+def test_a_register_that_could_not_be_written_is_logged() -> None:
+    """With the node and why."""
+    site = Site()
+
+    def fail(_: str) -> None:
+        raise UnreachableError("down", sent=False)
+
+    site.client.before_write = fail
+    with capture_logs() as logs:
+        site.sweep()
+
+    assert [(line["event"], line["node"]) for line in logs] == [("register not updated", "n0")]
 
 
 def test_nothing_is_written_before_everything_is_known() -> None:

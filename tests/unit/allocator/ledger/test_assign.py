@@ -273,3 +273,70 @@ def test_a_promise_is_kept_within_all_memory(memory: int, kept: bool) -> None:
     result = assign(ledger(SOFT, (entry("a", had), other)), wanted(), policy=PlacementPolicy())
 
     assert (grants(result) == (had,)) is kept
+
+
+TWO_GPUS = pod(ask(3000, count=2))
+BOTH = (soft_grant(3000, gpu="GPU-n0-0"), soft_grant(3000, gpu="GPU-n0-1"))
+
+
+@pytest.mark.parametrize(
+    ("picked", "kept"),
+    [
+        (("GPU-n0-0", "GPU-n0-1"), True),
+        (("GPU-n0-0", "GPU-n0-2"), False),
+        (("GPU-n0-1",), False),
+        (("GPU-n0-2",), False),
+    ],
+)
+def test_a_promise_is_within_a_binding_wish_with_all_its_gpus(
+    picked: tuple[str, ...], *, kept: bool
+) -> None:
+    """One GPU that the scheduler did not pick may be forbidden to the pod."""
+    at = ledger(nodes_of(3), (entry("a", *BOTH),))
+    claim = wanted(request=TWO_GPUS, gpus=picked, hard_policy=POLICY)
+
+    result = assign(at, claim, policy=PlacementPolicy())
+
+    assert isinstance(result, Assignment) is kept
+
+
+def test_a_promise_on_a_gpu_that_is_gone_is_made_anew() -> None:
+    """The others of its GPUs being there helps nobody."""
+    at = ledger(node("n0", gpu(), gpu(index=2)), (entry("a", *BOTH),))
+
+    result = assign(at, wanted(request=TWO_GPUS), policy=PlacementPolicy())
+
+    assert [grant.gpu for grant in grants(result)] == ["GPU-n0-0", "GPU-n0-2"]
+
+
+@pytest.mark.parametrize(("slots", "kept"), [(1, False), (2, True)])
+def test_a_promise_is_kept_within_all_shares(slots: int, *, kept: bool) -> None:
+    """A GPU may have been given fewer of them since."""
+    small = replace(gpu(index=1), slots=slots)
+    others = entry("z", soft_grant(1000, gpu="GPU-n0-1"))
+    had = entry("a", soft_grant(3000, gpu="GPU-n0-1"))
+
+    result = assign(
+        ledger(node("n0", gpu(), small), (others, had)), wanted(), policy=PlacementPolicy()
+    )
+
+    assert grants(result)[0].gpu == ("GPU-n0-1" if kept else "GPU-n0-0")
+
+
+@pytest.mark.parametrize(
+    ("other", "kept"),
+    [
+        (mig_grant("1g.5gb", 2, gpu="GPU-n0-1"), True),
+        (mig_grant("2g.10gb", 2, gpu="GPU-n0-1"), False),
+    ],
+)
+def test_a_promised_instance_is_kept_where_nobody_else_has_its_slots(
+    other: Grant, *, kept: bool
+) -> None:
+    """Two promises of one slot by a lost update do not both stand."""
+    had = mig_grant("1g.5gb", 3, gpu="GPU-n0-1")
+    at = ledger(CUT, (entry("z", other), entry("a", had)))
+
+    result = assign(at, wanted(), policy=PlacementPolicy())
+
+    assert (grants(result) == (had,)) is kept

@@ -226,6 +226,22 @@ def test_the_size_of_a_status_is_bounded_to_the_byte(bytes_over: int) -> None:
     assert (decode_text(msgspec.json.encode(document)).excess is None) == (bytes_over == 0)
 
 
+@pytest.mark.parametrize("key", ["chunks", "chunkSMs"])
+@pytest.mark.parametrize(
+    "value", [-1, 101, 2**31, 2**64, 1.5, "16", True, [16], {"a": 1}, "", "\x1b[31m"]
+)
+def test_a_gpu_with_an_odd_number_of_chunks_is_left_out(key: str, value: object) -> None:
+    """More chunks than percent could be promised twice, so nothing is promised there."""
+    gpu = {"uuid": "GPU-0", "index": 0, "model": "Tesla T4", "memoryMiB": 15360, "slots": 10}
+    good = gpu | {"mode": "mps", "healthy": True}
+    bad = good | {"uuid": "GPU-1", key: value}
+
+    decoded = decode({"metadata": {"name": "n"}, "status": {"gpus": [good, bad]}})
+
+    assert [each.uuid for each in decoded.node.gpus] == ["GPU-0"]
+    assert [problem.path for problem in decoded.problems] == [f"status.gpus[1].{key}"]
+
+
 def memory_kept(raws: Sequence[bytes]) -> int:
     """Return how many bytes more are in use after all of *raws* were read, one after the other."""
     decode_text(raws[0])

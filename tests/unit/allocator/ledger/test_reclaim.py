@@ -12,8 +12,10 @@ from allocator.ledger.reclaim import (
     UNBOUND_AGE,
     ReclaimEvidence,
     is_reclaimable,
+    is_settled,
     is_surplus,
     may_be_reclaimable,
+    possible_owner,
     reclaim_reason,
 )
 from allocator.model.request import Mode
@@ -26,6 +28,7 @@ LEDGER = ledger(node("n0", gpu(mode=Mode.MIG)), (ENTRY,), nodeUID="u")
 MACHINE = NodeIdentity(name="n0", uid="u", boot="boot-1", agent=True)
 WAITING = PodSummary(uid="a", node="", deleting=False, over=False)
 HERE = replace(WAITING, node="n0")
+ASKING = replace(HERE, extended=("nvidia.com/gpu",))
 OLD, YOUNG = NOON + UNBOUND_AGE, NOON + UNBOUND_AGE - timedelta(seconds=1)
 
 
@@ -203,3 +206,70 @@ def test_a_reason_says_what_has_become_of_the_pod(
     """Records tell one entry too many from one whose time was over."""
     evidence = ReclaimEvidence(pod=pod, node=MACHINE, now=now, agent_serves=True, surplus=True)
     assert reclaim_reason(ENTRY, evidence) == why
+
+
+@pytest.mark.parametrize(
+    ("pod", "settled"),
+    [
+        (HERE, True),
+        (replace(HERE, deleting=True), True),
+        (replace(HERE, over=True), False),
+        (replace(WAITING, node="n9"), False),
+        (WAITING, False),
+        (None, False),
+    ],
+)
+def test_only_an_entry_of_a_pod_that_runs_there_is_settled(
+    pod: PodSummary | None, *, settled: bool
+) -> None:
+    """Any other becomes removable by itself, or is already."""
+    assert is_settled(pod, node="n0") is settled
+
+
+@pytest.mark.parametrize(
+    ("pod", "known", "owner"),
+    [
+        pytest.param(ASKING, (), True, id="runs-there"),
+        pytest.param(ASKING, ("a",), False, id="has-an-entry"),
+        pytest.param(ASKING, ("b",), True, id="another-has-an-entry"),
+        pytest.param(replace(ASKING, over=True), (), False, id="over"),
+        pytest.param(replace(ASKING, node="n9"), (), False, id="elsewhere"),
+        pytest.param(replace(ASKING, node=""), (), False, id="unbound"),
+        pytest.param(HERE, (), False, id="asks-for-nothing"),
+    ],
+)
+def test_an_entry_without_a_uid_may_be_that_of_any_pod_without_one(
+    pod: PodSummary, known: tuple[str, ...], *, owner: bool
+) -> None:
+    """It is kept for that pod until nobody can be its owner."""
+    there = ledger(node("n0", gpu(mode=Mode.MIG)), [entry(uid) for uid in known], nodeUID="u")
+    nameless = replace(ENTRY, uid="")
+
+    found = possible_owner(there, nameless, {"a": pod})
+
+    assert found == (replace(pod, uid="") if owner else None)
+
+
+def test_the_owner_of_an_entry_with_a_uid_is_the_pod_of_that_uid() -> None:
+    """Wherever that is; no other pod is asked."""
+    assert possible_owner(LEDGER, ENTRY, {"a": WAITING, "b": HERE}) == WAITING
+    assert possible_owner(LEDGER, ENTRY, {"b": HERE}) is None
+
+
+def test_an_entry_without_a_uid_goes_once_nobody_unknown_is_held() -> None:
+    """A held pod that has an entry of its own is not its owner."""
+    nameless = replace(ENTRY, uid="")
+    there = ledger(node("n0", gpu(mode=Mode.MIG)), (ENTRY,), nodeUID="u", held=["a"])
+    evidence = ReclaimEvidence(pod=None, node=MACHINE, now=OLD, agent_serves=True)
+
+    assert is_reclaimable(there, nameless, evidence)
+    assert not is_reclaimable(replace(there, held=frozenset({"a", "b"})), nameless, evidence)
+
+
+def test_where_no_agent_of_ours_reports_a_pod_that_is_over_frees_at_once() -> None:
+    """MetaX's plugin says of no container that it has ended."""
+    read = replace(LEDGER, driver="metax", held=frozenset({"a"}))
+
+    assert goes(read, None)
+    assert not goes(replace(read, driver=LEDGER.driver), None)
+    assert not goes(read, HERE, now=OLD)

@@ -4,7 +4,13 @@ import json
 
 import pytest
 
-from allocator.metax.cards import MetaxCard, decode_cards, encode_cards
+from allocator.metax.cards import (
+    MOST_CARDS,
+    MOST_SHARES,
+    MetaxCard,
+    decode_cards,
+    encode_cards,
+)
 
 A = {
     "uuid": "GPU-a",
@@ -129,3 +135,33 @@ def test_an_annotation_in_doubt_gives_no_card(text: str) -> None:
     assert decoded.cards == ()
     assert decoded.problems
     assert all(len(str(problem)) < 512 for problem in decoded.problems)
+
+
+def test_a_card_without_numa_node_and_zone_is_written_with_zeros() -> None:
+    """As MetaX's plugin writes them."""
+    [written] = json.loads(encode_cards([card(numa=None, zone=None)]))
+
+    assert (written.get("numa", 0), written.get("linkZone", 0)) == (0, 0)
+    assert len(decode_cards(encode_cards([card(numa=None)])).cards) == 1
+
+
+def test_as_many_cards_shares_and_characters_as_are_accepted() -> None:
+    """One more of each is too many."""
+
+    def read(count: int, *, shares: int = 16, characters: int = 0) -> int:
+        cards = [{**A, "uuid": f"GPU-{number}", "totalDevCount": shares} for number in range(count)]
+        return len(decode_cards(json.dumps(cards).ljust(characters)).cards)
+
+    assert (read(MOST_CARDS), read(MOST_CARDS + 1)) == (MOST_CARDS, 0)
+    assert (read(1, shares=MOST_SHARES), read(1, shares=MOST_SHARES + 1)) == (1, 0)
+    assert (read(1, characters=2**16), read(1, characters=2**16 + 1)) == (1, 0)
+
+
+def test_what_is_wrong_with_a_card_is_told_in_part() -> None:
+    """Names of fields come from strangers, too."""
+    decoded = decode_cards(json.dumps([{**A, "totalVRam": "x"}, B]))
+
+    assert decoded.cards == (card("GPU-b"),)
+    [problem] = decoded.problems
+    assert "totalVRam" in str(problem)
+    assert "`" not in str(problem)

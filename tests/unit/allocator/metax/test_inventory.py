@@ -154,3 +154,32 @@ def test_an_odd_label_of_memory_is_told_and_not_used(text: str) -> None:
 def test_an_odd_model_is_not_shown(text: str) -> None:
     """A label cannot hold such text, but this module need not rely on that."""
     assert {card.model for card in of(native(**{MODEL_LABEL: text})).cards} == {UNTOLD_MODEL}
+
+
+@pytest.mark.parametrize("configured", [None, *NodeMode])
+def test_a_node_that_offers_both_keeps_the_mode_that_it_should_have(
+    configured: NodeMode | None,
+) -> None:
+    """Without one it is shown as shared, of which there may be pods."""
+    both = PublishedGpus(annotations=CARDS, capacity={}, allocatable={GPU: "8", SGPU: "16"})
+
+    assert of(both, configured).mode is (configured or NodeMode.SGPU)
+
+
+@pytest.mark.parametrize(
+    ("published", "configured", "offered"),
+    [(native(), NodeMode.SGPU, GPU), (sgpu(), NodeMode.NATIVE, SGPU)],
+)
+def test_a_node_that_changes_its_mode_says_what_it_still_offers(
+    published: PublishedGpus, configured: NodeMode, offered: str
+) -> None:
+    """By the name of the resource."""
+    assert f"still offers {offered};" in of(published, configured).closed
+
+
+@pytest.mark.parametrize("capacity", [{}, {GPU: ""}, {GPU: "x"}, {GPU: "-1"}, {GPU: "3"}])
+def test_what_can_be_allocated_is_there(capacity: dict[str, str]) -> None:
+    """Whatever capacity says; a number that is missing there is none."""
+    found = of(PublishedGpus(capacity=capacity, allocatable={GPU: "8"}))
+
+    assert [card.healthy for card in found.cards] == [True] * 8

@@ -1,9 +1,11 @@
 """A node's topology maps are taken at their word where they can be read, and for nothing else."""
 
+import json
+
 import pytest
 
 from allocator.metax.names import LOSSES_KEY, SCORES_KEY
-from allocator.metax.topology_maps import TopologyMaps, topology_maps
+from allocator.metax.topology_maps import LARGEST, TopologyMaps, topology_maps
 from allocator.model.request import FillPolicy
 
 
@@ -71,3 +73,37 @@ def test_one_bad_map_spoils_no_other() -> None:
     assert maps.scores == {1: 0, 2: 110}
     assert maps.losses == {}
     assert maps != TopologyMaps()
+
+
+@pytest.mark.parametrize(
+    "name", ["9" * 5000, "65", "064", "100", "\u0664", "1 ", " 1", "1.0", "1e1", "0x1", ""]
+)
+def test_a_number_of_gpus_is_plain_and_small(name: str) -> None:
+    """Text of any length costs nothing, and is told in part."""
+    maps = topology_maps({SCORES_KEY: json.dumps({name: 1})})
+
+    assert maps.scores == {}
+    [problem] = maps.problems
+    assert len(str(problem)) < 1000
+
+
+def test_numbers_up_to_their_limits_are_read() -> None:
+    """64 GPUs, and a score of a million."""
+    most = {"1": 0, "64": LARGEST}
+    assert topology_maps({SCORES_KEY: json.dumps(most)}).scores == {1: 0, 64: LARGEST}
+    assert topology_maps({SCORES_KEY: json.dumps({"1": LARGEST + 1})}).scores == {}
+
+
+def test_a_map_has_as_many_characters_as_are_accepted() -> None:
+    """A longer one is not read at all."""
+    text = '{"2":1}'
+    assert topology_maps({SCORES_KEY: text.ljust(4096)}).scores == {2: 1}
+    assert topology_maps({SCORES_KEY: text.ljust(4097)}).scores == {}
+
+
+def test_a_long_score_is_told_in_part() -> None:
+    """Enough of it to find it."""
+    [problem] = topology_maps({SCORES_KEY: json.dumps({"2": "x" * 3000})}).problems
+
+    assert "x" * 64 in str(problem)
+    assert "x" * 65 not in str(problem)

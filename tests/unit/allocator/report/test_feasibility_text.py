@@ -1,5 +1,7 @@
 """Rows of a search: what a pod gets, in the unit in which it asks."""
 
+from dataclasses import replace
+
 import pytest
 
 from allocator.catalog.vocabularies import GPUSHARE, VOLCANO, Vocabulary, configure_vocabulary
@@ -29,6 +31,25 @@ def test_a_grant_is_in_the_unit_of_its_request(
 ) -> None:
     """Whoever compares it with what they asked for need not convert."""
     device = GrantedDevice(container="main", node="n0", gpu=gpu(), grant=grant, names=names)
+
+    assert expected in seat(device)
+
+
+@pytest.mark.parametrize(
+    ("cores", "sms", "expected"),
+    [
+        (10, 8, "3000 MiB and 10 % of its compute, rounded up to 2 of its 16 chunks of 8 multi"),
+        (50, 0, "3000 MiB and 50 % of its compute, rounded up to 8 of its 16 chunks on"),
+        (0, 4, "3000 MiB and 1 of its 16 chunks of 4 multiprocessors on"),
+    ],
+)
+def test_a_share_of_a_divided_gpu_says_to_what_it_is_rounded_up(
+    cores: int, sms: int, expected: str
+) -> None:
+    """Whoever asked for 10 % sees why no ten of them fit."""
+    divided = replace(gpu(), chunks=16, chunk_sms=sms)
+    grant = soft_grant(3000, cores)
+    device = GrantedDevice(container="main", node="n0", gpu=divided, grant=grant, names=VOLCANO)
 
     assert expected in seat(device)
 

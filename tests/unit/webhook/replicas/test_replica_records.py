@@ -379,6 +379,46 @@ def rest_of(record: msgspec.Struct) -> bytes:
     return bytes(record.schema)
 
 
+def with_policy(policy: NamespacePolicy) -> Mapping[str, object]:
+    assert RECORDED is not None
+    return {"recorded": replace(RECORDED, namespace=policy)}
+
+
+def with_count(count: int) -> Mapping[str, object]:
+    container_request = structs.replace(ASKING, count=count)
+    return {"request": structs.replace(ONE.outcome.request, containers=(container_request,))}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param(
+            with_policy(NamespacePolicy(min_isolation="mig")),
+            with_policy(NamespacePolicy(min_isolation="hami-core")),
+            id="policies",
+        ),
+        pytest.param(with_count(8), with_count(9), id="given"),
+    ],
+)
+def test_two_unusual_decisions_share_nothing(
+    one: Mapping[str, object], other: Mapping[str, object]
+) -> None:
+    """Neither is like most, and neither is like the other."""
+    first, second = (
+        structs.replace(ONE, outcome=structs.replace(ONE.outcome, **change))
+        for change in (one, other)
+    )
+    made: list[bytes] = []
+    source = RecordSource(Component.WEBHOOK)
+    records = ReplicaRecords(lambda record, _: made.append(rest_of(record)), source)
+
+    for decision in (first, first, first, second, second, first):
+        assert records.record(decision)
+
+    assert made == [made[0]] * 3 + [made[3]] * 2 + [made[0]]
+    assert made[0] != made[3]
+
+
 def test_what_is_kept_is_bounded() -> None:
     """However many workloads a tenant makes, each with replicas."""
     webhook = Webhook()

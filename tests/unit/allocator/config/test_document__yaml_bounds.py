@@ -5,8 +5,7 @@ import time
 import orjson
 import pytest
 
-from allocator.config.document import DocumentError, read_document
-from allocator.config.yaml_bounds import MAX_EXPANDED
+from allocator.config.document import MAX_EXPANDED, DocumentError, read_document
 
 
 def chain(first: str, step: str, length: int) -> str:

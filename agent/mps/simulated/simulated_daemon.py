@@ -16,6 +16,12 @@ _LINE_LIMIT: Final = 512  # characters
 _NO_LIMIT: Final = 1 << 40  # MiB
 NO_ROOM: Final = "CUDA_ERROR_MPS_MAX_CLIENTS_REACHED"
 UNKNOWN: Final = "Unknown command"
+NO_CHUNKS: Final = "Failed to create the partition: not enough free chunks"
+NO_PARTITION: Final = "Failed: no such partition"
+IN_USE: Final = "Failed: the partition has clients"
+REFUSALS: Final = frozenset({UNKNOWN, NO_CHUNKS, NO_PARTITION, IN_USE})
+WRONG_PARTITION: Final = "CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION"  # what a client gets
+CHUNK_SMS: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +31,7 @@ class SimulatedClient:
     pid: int
     memory: int  # MiB
     threads: int
+    partition: str = ""  # that it is in
     hit: bool = False  # of a fatal fault, or terminated: it runs nothing any more
 
 
@@ -49,6 +56,10 @@ class SimulatedDaemon:
     threads: int = 100
     server: SimulatedServer | None = None
     ended: bool = False
+    static: bool = False  # it was started with -S
+    chunks: int = 16  # of the GPU, each of CHUNK_SMS multiprocessors
+    partitions: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    made: int = 0  # partitions ever
 
 
 def answer(daemon: SimulatedDaemon, line: str) -> tuple[SimulatedDaemon, str]:
@@ -59,6 +70,8 @@ def answer(daemon: SimulatedDaemon, line: str) -> tuple[SimulatedDaemon, str]:
             return start_server(daemon), ""
         case ["get_server_list"]:
             return daemon, "" if daemon.server is None else str(daemon.server.pid)
+        case ["lspart"] | ["sm_partition", *_]:
+            return _partition_answer(daemon, words)
         case ["quit", *_]:
             return replace(daemon, server=None, ended=True), ""
         case [_, pid, *arguments] if daemon.server and pid == str(daemon.server.pid):
@@ -92,12 +105,21 @@ def start_server(daemon: SimulatedDaemon) -> SimulatedDaemon:
 
 
 def connect(
-    daemon: SimulatedDaemon, pid: int, *, memory: int | None = None, threads: int | None = None
+    daemon: SimulatedDaemon,
+    pid: int,
+    *,
+    memory: int | None = None,
+    threads: int | None = None,
+    partition: str = "",
 ) -> SimulatedDaemon | str:
     """Return the daemon with a client, or the error that the client gets.
 
-    *memory* and *threads* are what its variables say; they can only lower the server's.
+    *memory* and *threads* are what its variables say; they can only lower the server's. With
+    static partitioning a client must name its *partition*, and the threads are ignored.
     """
+    name = partition.rpartition("/")[2]
+    if daemon.static and name not in daemon.partitions:
+        return WRONG_PARTITION
     daemon = start_server(daemon)
     server = daemon.server
     if server is None or server.state is not ServerState.ACTIVE:
@@ -108,9 +130,67 @@ def connect(
         pid=pid,
         memory=min(server.memory, server.memory if memory is None else memory),
         threads=min(server.threads, server.threads if threads is None else threads),
+        partition=name if daemon.static else "",
     )
     clients = MappingProxyType({**server.clients, pid: client})
     return replace(daemon, server=replace(server, clients=clients))
+
+
+def _partition_answer(daemon: SimulatedDaemon, words: list[str]) -> tuple[SimulatedDaemon, str]:
+    """Answer a command about partitions, which only a daemon with static partitioning knows."""
+    match words:
+        case _ if not daemon.static:
+            return daemon, UNKNOWN
+        case ["lspart"]:
+            return daemon, _partition_list(daemon)
+        case ["sm_partition", "add", gpu, text] if chunks := _number(text):
+            return _with_partition(daemon, gpu, chunks)
+        case ["sm_partition", "rm", _, name]:
+            return _without_partition(daemon, name)
+        case _:
+            return daemon, UNKNOWN
+
+
+def _with_partition(daemon: SimulatedDaemon, gpu: str, chunks: int) -> tuple[SimulatedDaemon, str]:
+    if chunks > daemon.chunks - sum(daemon.partitions.values()):
+        return daemon, NO_CHUNKS
+    name = f"Dx{daemon.made + 1}AAA="
+    kept = MappingProxyType({**daemon.partitions, name: chunks})
+    return replace(daemon, partitions=kept, made=daemon.made + 1), f"Partition {gpu}/{name} created"
+
+
+def _without_partition(daemon: SimulatedDaemon, name: str) -> tuple[SimulatedDaemon, str]:
+    if name not in daemon.partitions:
+        return daemon, NO_PARTITION
+    if name in _used_partitions(daemon):
+        return daemon, IN_USE
+    kept = {each: chunks for each, chunks in daemon.partitions.items() if each != name}
+    return replace(daemon, partitions=MappingProxyType(kept)), ""
+
+
+def _used_partitions(daemon: SimulatedDaemon) -> frozenset[str]:
+    server = daemon.server
+    return (
+        frozenset() if server is None else frozenset(c.partition for c in server.clients.values())
+    )
+
+
+def _partition_list(daemon: SimulatedDaemon) -> str:
+    """Return the table of partitions; it names GPUs by the beginning of their UUID."""
+    used, total = sum(daemon.partitions.values()), daemon.chunks
+    in_use = _used_partitions(daemon)
+    heading = (
+        "GPU           Partition    free    used    free   used   clients\n"
+        "                           chunk   chunk   SM     SM"
+    )
+    free = total - used
+    whole = f"GPU-00000000  -  {free}  {used}  {free * CHUNK_SMS}  {used * CHUNK_SMS}  -"
+    rows = [
+        f"GPU-00000000  {name}  -  {chunks}  -  {chunks * CHUNK_SMS}  "
+        f"{'Yes' if name in in_use else 'No'}"
+        for name, chunks in daemon.partitions.items()
+    ]
+    return "\n".join([heading, whole, *rows])
 
 
 def disconnect(daemon: SimulatedDaemon, pid: int) -> SimulatedDaemon:

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from console.receive.bounds import (
+from console.records.bounds import (
     DEEPEST,
     LARGEST_NUMBER,
     LONGEST_TEXT,

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from agent.mps import simulated_daemon
 from agent.mps.daemon import MPS_FOLDER, DaemonError, folders_of, is_gpu
-from agent.mps.simulated_daemon import SimulatedDaemon
+from agent.mps.simulated import simulated_daemon
+from agent.mps.simulated.simulated_daemon import SimulatedDaemon
 
 _FIRST_PID: Final = 4_000_001  # of servers; no process of a node that we simulate on has it
 
@@ -26,6 +26,7 @@ class SimulatedDaemons:
         self.silent: set[str] = set()  # daemons that live and do not answer
         self.broken: set[str] = set()  # GPUs whose daemon cannot be started
         self.starts = 0
+        self.commands: list[str] = []  # that were answered
 
     async def prepare(self, gpu: str) -> None:
         """Create the folders of a daemon; raises DaemonError."""
@@ -37,17 +38,23 @@ class SimulatedDaemons:
         except OSError as error:
             raise DaemonError(f"the folders of its MPS daemon cannot be made: {error}") from error
 
-    async def start(self, gpu: str) -> None:
-        """Start a daemon; raises DaemonError where it is broken."""
+    async def start(self, gpu: str, *, static: bool = False) -> None:
+        """Start a daemon, with partitions if *static*; raises DaemonError where it is broken."""
         self.starts += 1
         if gpu in self.broken:
             raise DaemonError("its MPS daemon ended at once")
         self._started += 1
-        self._daemons[gpu] = SimulatedDaemon(next_pid=_FIRST_PID + 1000 * self._started)
+        self._daemons[gpu] = SimulatedDaemon(
+            next_pid=_FIRST_PID + 1000 * self._started, static=static
+        )
 
     async def is_alive(self, gpu: str) -> bool:
         """Say whether the daemon runs."""
         return gpu in self._daemons
+
+    def is_static(self, gpu: str) -> bool:
+        """Say whether the daemon has partitions."""
+        return gpu in self._daemons and self._daemons[gpu].static
 
     async def ask(self, gpu: str, command: str) -> str:
         """Return the daemon's answer to one command; raises DaemonError."""
@@ -55,7 +62,8 @@ class SimulatedDaemons:
         if daemon is None or gpu in self.silent:
             raise DaemonError("no answer within 5 s")
         daemon, text = simulated_daemon.answer(daemon, command)
-        if text == simulated_daemon.UNKNOWN:
+        self.commands.append(command)
+        if text in simulated_daemon.REFUSALS:
             raise DaemonError(f"its MPS daemon refused {command}: {text}")
         self._daemons[gpu] = daemon
         if daemon.ended:
