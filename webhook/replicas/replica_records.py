@@ -86,20 +86,18 @@ class PodRecord(Value, frozen=True):
 class _Alike:
     """What is recorded of all that ask for the same and are given the same, as JSON fields."""
 
-    def __init__(self, outcome: Rewritten, others: bytes, fields: bytes) -> None:
+    def __init__(self, outcome: Rewritten, fields: bytes) -> None:
         self.fields = fields
-        self._others = others
         self._choice: ModeChoice = outcome.choice
         self._recorded: RecordedRequest | None = outcome.recorded
         self._given: PodRequest = outcome.request
         self._mode_asked: str | None = outcome.asked.mode
         self._warnings: tuple[str, ...] = outcome.warnings
 
-    def is_of(self, outcome: Rewritten, others: bytes) -> bool:
-        """Say whether a decision with *outcome*, whose patch has *others*, has these fields."""
+    def is_of(self, outcome: Rewritten) -> bool:
+        """Say whether the record of *outcome* has these fields."""
         return (
-            self._others == others
-            and self._choice == outcome.choice
+            self._choice == outcome.choice
             and (self._recorded is outcome.recorded or self._recorded == outcome.recorded)
             and self._given == outcome.request
             and self._mode_asked == outcome.asked.mode
@@ -107,7 +105,7 @@ class _Alike:
         )
 
     def compared(self) -> tuple[Any, ...]:
-        """Return what it is recognised by, besides the patch."""
+        """Return what it is recognised by."""
         return self._choice, self._recorded, self._given, self._mode_asked, self._warnings
 
 
@@ -147,7 +145,12 @@ class _Workload:
     def _is_decided_alike(self, outcome: Rewritten, patch: EncodedPatch) -> bool:
         if self._outcome is outcome and self._patch is patch:
             return True  # it was decided once for both
-        return self._patch.first == patch.first and self._alike.is_of(outcome, patch.others)
+        before = self._patch
+        return (
+            before.first == patch.first
+            and before.others == patch.others
+            and self._alike.is_of(outcome)
+        )
 
     def compared(self) -> tuple[Any, ...]:
         """Return what it is recognised by, besides the patch and what others share."""
@@ -213,7 +216,7 @@ class ReplicaRecords:
         patch, digest = decision.patch, decision.outcome.digest
         if len(patch.first) + len(patch.others) > _LARGEST_PATCH:
             return b""
-        alike = self._alike_of(decision)
+        alike = self._alike_of(decision.outcome)
         if alike is None:
             return b""
         stamp = self._source.stamp(decision.at, decision.caller)
@@ -234,20 +237,19 @@ class ReplicaRecords:
             self._workloads.keep(digest, workload, size)
         return rest
 
-    def _alike_of(self, decision: ReplicaDecision) -> _Alike | None:
-        outcome, others = decision.outcome, decision.patch.others
+    def _alike_of(self, outcome: Rewritten) -> _Alike | None:
         try:
             name = _ENCODE((outcome.asked, outcome.request.filters))
         except (TypeError, ValueError):  # such as half a character
             return None
         kept = self._alike.get(name)
-        if kept is not None and kept.is_of(outcome, others):
+        if kept is not None and kept.is_of(outcome):
             return kept
         fields = b"" if outcome.recorded is None else fields_of(alike_fields(outcome))
         if not fields:
             return None
-        made = _Alike(outcome, others, fields)
-        size = len(name) + len(fields) + len(others) + _size_of(made.compared())
+        made = _Alike(outcome, fields)
+        size = len(name) + len(fields) + _size_of(made.compared())
         self._alike.keep(name, made, size)
         return made
 
