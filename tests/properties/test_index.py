@@ -7,6 +7,7 @@ from itertools import chain
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from allocator.config.settings import DEFAULTS
 from allocator.extender.filter import FilterContext, filter_nodes
@@ -51,6 +52,16 @@ soft = st.builds(
     ),
     st.integers(0, 3),
 )
+partitioned = st.builds(
+    lambda chunks, cores, index: replace(
+        gpu(A100_40, index=index, mode=Mode.MPS),
+        chunks=chunks,
+        grants=tuple(structs.replace(soft_grant(1000, each), mode=Mode.MPS) for each in cores),
+    ),
+    st.sampled_from([0, 3, 16]),
+    st.lists(st.sampled_from([0, 10, 50]), max_size=2),
+    st.integers(0, 3),
+)
 hard = st.builds(
     lambda cuts, index: gpu(
         A30,
@@ -65,7 +76,9 @@ hard = st.builds(
 
 @st.composite
 def nodes(draw: st.DrawFn) -> Node:
-    found: list[Gpu] = draw(st.lists(soft | hard, max_size=3, unique_by=lambda gpu: gpu.index))
+    found: list[Gpu] = draw(
+        st.lists(soft | partitioned | hard, max_size=3, unique_by=lambda gpu: gpu.index)
+    )
     sick = draw(st.booleans())
     gpus = [replace(found[0], healthy=not sick), *found[1:]] if found else []
     return node(draw(st.sampled_from(NAMES)), *gpus, fresh=draw(st.integers(0, 5)) > 0)
@@ -76,7 +89,7 @@ def requests(draw: st.DrawFn) -> PodRequest:
     one = partial(
         ask,
         draw(st.sampled_from([500, 6000, 11000, 20000, 50000])),
-        cores=draw(st.sampled_from([0, 50, 100])),
+        cores=draw(st.sampled_from([0, 30, 50, 100])),
         count=draw(st.integers(1, 3)),
     )
     asks = [one(name="a")]
@@ -93,7 +106,7 @@ def requests(draw: st.DrawFn) -> PodRequest:
             ]
         )
     )
-    mode = draw(st.sampled_from([None, Mode.MIG, Mode.HAMI_CORE]))
+    mode = draw(st.sampled_from([None, Mode.MIG, Mode.HAMI_CORE, Mode.MPS]))
     return pod(*asks, mode=mode, filters=filters)
 
 
@@ -229,3 +242,18 @@ def test_holders_add_up(events: list[tuple[str, set[str]]]) -> None:
 
     for uid in "uvwx":
         assert holders.nodes_of(uid) == {name for name, uids in present.items() if uid in uids}
+
+
+def test_gpus_that_round_differently_are_of_different_classes() -> None:
+    """Two containers with a third of the cores each take all of three chunks, and more."""
+    coarse, fine = (
+        node(name, replace(gpu(A100_40, mode=Mode.MPS), chunks=chunks))
+        for name, chunks in (("n0", 3), ("n1", 16))
+    )
+    request = pod(*(ask(1000, cores=34, name=name) for name in "ab"), mode=Mode.MPS)
+
+    for present in ((coarse, fine), (fine, coarse)):
+        fitting, failures, _ = answers(rebuilt(present), request)
+        assert fitting == ["n1"]
+        assert isinstance(failures, dict)
+        assert "n0" in failures
