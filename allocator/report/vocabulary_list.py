@@ -77,7 +77,7 @@ def annotation_keys(vocabulary: Vocabulary) -> Iterator[tuple[str, str]]:
         (vocabulary.not_uuids, "GPUs that are not accepted"),
         (policy, "how the GPU is shared"),
         (app_class, "with which pods it is shared"),
-        (vocabulary.topology_key, "false: the node is chosen without regard to links"),
+        (vocabulary.topology_key, "false: links count for no node"),
         (vocabulary.numa_key, "true: all GPUs are of one NUMA node"),
     )
     yield from ((key, meaning) for key, meaning in rows if key is not None)

@@ -242,12 +242,12 @@ def _document(replay: Replay) -> dict[str, Any]:
                 "version": now,
             }
         case NotReplayable(why=why):
-            return {"result": "not-replayable", "why": why}
+            return {"result": "not-replayable", "why": str(why)}
 
 
 def _today_document(today: WhatIf | NotReplayable) -> dict[str, Any]:
     if isinstance(today, NotReplayable):
-        return {"result": "not-replayable", "why": today.why}
+        return {"result": "not-replayable", "why": str(today.why)}
     return {
         "result": "changed" if today.changed else "unchanged",
         "verdict": str(today.verdict),

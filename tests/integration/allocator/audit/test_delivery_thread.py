@@ -91,6 +91,8 @@ def test_records_outlive_an_absent_console(
         wait_until(lambda: sender.figure("vgpu_audit_spooled_bytes") > 0)
         with listening(console, authority, port):
             wait_until(lambda: len(console.stored) == 100)
+            # Stored is not yet acknowledged: what is not would be sent again, and wait until then.
+            wait_until(lambda: sender.figure("vgpu_audit_queue_length") == 0)
         sender.write(*numbers(100, 200))
         wait_until(lambda: sender.figure("vgpu_audit_spooled_bytes") > 0)
         waiting = sender.figure("vgpu_audit_queue_length")
