@@ -60,7 +60,8 @@ class LineBuffer:
         """Hold nothing."""
         self._memory = bytearray(_FIRST_SIZE)
         self._used = 0
-        self._encodable: list[msgspec.Struct] = []
+        # Records that are encoded later, and how much memory is used by the lines before them.
+        self._encodable: list[tuple[int, list[msgspec.Struct]]] = []
         self._size = 0  # bytes of all lines, at most
 
     def __len__(self) -> int:
@@ -82,20 +83,39 @@ class LineBuffer:
         """Add *record*, a line of at most *size* bytes; as :meth:`add` does."""
         if self._size + size > MOST_PENDING:
             return False
-        self._encodable.append(record)
+        if not self._encodable or self._encodable[-1][0] != self._used:
+            self._encodable.append((self._used, []))
+        self._encodable[-1][1].append(record)
         self._size += size
         return True
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield the lines, some at a time."""
-        with memoryview(self._memory) as memory:
-            start = 0
-            while start < self._used:
-                end = self._memory.find(b"\n", start + _CHUNK - 1, self._used) + 1 or self._used
-                yield bytes(memory[start:end])
-                start = end
-        for at in range(0, len(self._encodable), _ENCODED):
-            yield _ENCODER.encode_lines(self._encodable[at : at + _ENCODED])
+        """Yield the lines in their order, some at a time."""
+        parts, size = list[bytes](), 0
+        for part in self._parts():
+            parts.append(part)
+            size += len(part)
+            if size >= _CHUNK:
+                yield b"".join(parts)
+                parts, size = [], 0
+        if parts:
+            yield b"".join(parts)
+
+    def _parts(self) -> Iterator[bytes]:
+        """Yield whole lines in their order."""
+        start = 0
+        for end, records in (*self._encodable, (self._used, [])):
+            yield from self._lines(start, end)
+            for at in range(0, len(records), _ENCODED):
+                yield _ENCODER.encode_lines(records[at : at + _ENCODED])
+            start = end
+
+    def _lines(self, start: int, end: int) -> Iterator[bytes]:
+        """Yield the lines between two places of the memory, in steps of a chunk."""
+        while start < end:
+            cut = self._memory.find(b"\n", start + _CHUNK - 1, end) + 1 or end
+            yield bytes(memoryview(self._memory)[start:cut])
+            start = cut
 
     def clear(self) -> None:
         """Forget the lines, and keep the memory."""

@@ -7,6 +7,8 @@ are set in, and are never looked up: a namespace with the name "Pods" stays "Pod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from allocator.model.untrusted import inert
+
 
 class PageMessage(str):
     """A text of ours: in English, with the template and the values that it was made from."""
@@ -40,8 +42,19 @@ def joined_text(separator: str, texts: Iterable[str]) -> PageMessage:
     return _unlisted(separator.join(f"{{{name}}}" for name in values), values)
 
 
+def inert_text(text: str) -> PageMessage:
+    """Return *text* with its values escaped, as of a message that quotes what others wrote."""
+    if not isinstance(text, PageMessage):
+        return joined_text("", (inert(text),))
+    values = {
+        name: inert_text(value) if isinstance(value, str) else value
+        for name, value in text.values.items()
+    }
+    return _unlisted(text.template, values)
+
+
 def _unlisted(template: str, values: Mapping[str, object]) -> PageMessage:
-    """Return a message whose template has no words, and so stands in no catalogue."""
+    """Return a message whose template has no words, or was listed where it was written first."""
     return message(template, **values)
 
 

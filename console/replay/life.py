@@ -20,7 +20,7 @@ from allocator.report.terminal_lines import Line, Tone, row
 from console.cluster.snapshot import ClusterView
 from console.get.candidate_text import candidates_document
 from console.get.candidates import CandidateList, DecisionCandidates
-from console.languages.messages import PageMessage, joined_text, message
+from console.languages.messages import PageMessage, inert_text, joined_text, message
 from console.records.rows import StoredRecord
 from console.replay.candidates import admission_candidates, bind_candidates
 from console.replay.outcome import DifferentDecision, NotReplayable, Replay, SameDecision
@@ -161,7 +161,7 @@ def replay_lines(view: ReplayedLife) -> Iterator[ReplayLine]:
             text = joined_text("; ", (then, _VERDICTS.get(today.verdict, word.lower())))
             yield ReplayLine(label="Today", text=text, tone=tone)
         case NotReplayable(why=why):
-            text = message("cannot be decided: {why}", why=why)
+            text = message("cannot be decided: {why}", why=inert_text(why))
             yield ReplayLine(label="Today", text=text, tone=Tone.WARN)
         case None:
             pass
@@ -173,7 +173,7 @@ def _lines(label: str, replay: Replay) -> Iterator[ReplayLine]:
             text = message("decided again on its own snapshot: the same")
             yield ReplayLine(label=label, text=text, tone=Tone.GOOD)
         case NotReplayable(why=why):
-            text = message("cannot be decided again: {why}", why=why)
+            text = message("cannot be decided again: {why}", why=inert_text(why))
             yield ReplayLine(label=label, text=text, tone=Tone.WARN)
         case DifferentDecision():
             yield ReplayLine(label=label, text=_difference(replay), tone=Tone.BAD)

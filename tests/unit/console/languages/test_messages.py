@@ -5,7 +5,14 @@ import json
 import orjson
 import pytest
 
-from console.languages.messages import NOTHING, PageMessage, joined_text, message, translation
+from console.languages.messages import (
+    NOTHING,
+    PageMessage,
+    inert_text,
+    joined_text,
+    message,
+    translation,
+)
 
 CATALOGUE = {
     "Pods": "一",
@@ -75,3 +82,13 @@ def test_what_no_catalogue_has_stays_english() -> None:
 
     assert isinstance(text, PageMessage)
     assert translation(text, CATALOGUE) == translation(text, {}) == "2 slots"
+
+
+def test_what_a_message_quotes_can_be_made_inert() -> None:
+    """Also within messages that it quotes, and the translation stays."""
+    inner = message("{what}!", what="a\x1b[2J")
+    text = inert_text(message("{count:,} pods of {namespace}", count=1, namespace=inner))
+
+    assert text.isprintable()
+    assert translation(text, CATALOGUE) == "a\ufffd[2J了 有 1 个"
+    assert inert_text("\x1f") == "\ufffd"
