@@ -8,6 +8,7 @@ the kernel: what a kubelet wants the kernel to be like is told to it, never set.
 """
 
 import contextlib
+import errno
 import os
 import shutil
 import signal
@@ -246,8 +247,17 @@ def _make_group(group: Path) -> None:
 def _members(group: Path) -> Iterator[int]:
     for folder, _, names in os.walk(group):
         if "cgroup.procs" in names:
-            with contextlib.suppress(FileNotFoundError):
-                yield from map(int, Path(folder, "cgroup.procs").read_text().split())
+            yield from _processes(Path(folder, "cgroup.procs"))
+
+
+def _processes(file: Path) -> Sequence[int]:
+    """Return the processes of a group; none where it is gone, or goes while it is read."""
+    try:
+        return [int(pid) for pid in file.read_text().split()]
+    except OSError as error:
+        if error.errno in {errno.ENOENT, errno.ENODEV}:
+            return []
+        raise
 
 
 def _remove_group(group: Path) -> bool:
