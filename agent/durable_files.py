@@ -11,6 +11,14 @@ CREATE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os
 Sync = Callable[[int], object]  # forces a descriptor to disk, as os.fsync does
 
 
+def durable_content(path: Path) -> bytes:
+    """Return the content of the file *path*, empty where there is none; raises OSError."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
 def replace_durably(path: Path, data: bytes, *, sync: Sync = os.fsync) -> None:
     """Make *data* the content of the file *path*; raises OSError, and then the old content stands.
 

@@ -12,7 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from agent.durable_files import CREATE_FLAGS, FILE_MODE, replace_durably, write_durably
+from agent.durable_files import (
+    CREATE_FLAGS,
+    FILE_MODE,
+    durable_content,
+    replace_durably,
+    write_durably,
+)
 from agent.mig.journal import (
     JournalAct,
     JournalRecord,
@@ -49,7 +55,7 @@ class Journal:
         self._boot = boot
         self._sync = sync
         self._lock = _open_locked(path.with_name(f"{path.name}.lock"))
-        history = parse_journal(_content(path), boot)
+        history = parse_journal(durable_content(path), boot)
         self.marks: Marks = history.marks
         self.damage = history.damage
         self._lines = 0  # since the file was written anew
@@ -87,13 +93,6 @@ class Journal:
         lines = b"".join(line_of(record) for record in records_of(self.marks, self._boot))
         replace_durably(self._path, lines, sync=self._sync)
         return os.open(self._path, _APPEND_FLAGS)
-
-
-def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return b""
 
 
 def _open_locked(path: Path) -> int:

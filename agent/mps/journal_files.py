@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from agent.driver.driver import ComputeMode
-from agent.durable_files import replace_durably
+from agent.durable_files import durable_content, replace_durably
 
 MOST_BYTES: Final = 64 * 1024
 _UUID: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
@@ -60,11 +60,7 @@ class MpsJournal:
         self._path = path
         self._boot = boot
         self._sync = sync
-        try:
-            text = path.read_bytes()
-        except FileNotFoundError:
-            text = b""
-        before = parse_before(text, boot)
+        before = parse_before(durable_content(path), boot)
         if before is None:
             log.warning("journal of mode mps is damaged", path=str(path))
         self.damaged = before is None

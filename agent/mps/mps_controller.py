@@ -81,25 +81,16 @@ class MpsController:
         earlier agent left, by its journal or folders, are looked at too. *uninstalling* says that
         the agent leaves for good, and gives up GPUs that are gone.
         """
-        wanted = {
-            gpu: [grant for grant in on_gpu if grant.mode is Mode.MPS]
-            for gpu, on_gpu in grants.items()
-        }
-        gpus = {gpu for gpu, ours in wanted.items() if ours} | set(configured)
+        gpus = {
+            gpu for gpu, on_gpu in grants.items() if any(one.mode is Mode.MPS for one in on_gpu)
+        }.union(configured)
         left = self._services.daemons.known() if not self._looked else frozenset()
         self._looked = True
         for gpu in gpus | self._settling.gpus.keys() | set(self._services.journal.before) | left:
-            ours = wanted.get(gpu, [])
-            others = any(grant.mode is not Mode.MPS for grant in grants.get(gpu, ()))
-            # A pod of another mode may have been bound before the GPU was told to be in this one.
-            mps = bool(ours) or (gpu in gpus and not others)
-            unable = partitioning.static.get(gpu)
-            desired = MpsDesired(
-                mps=mps,
-                limits=server_limits(ours),
-                others=others,
-                static=unable is not None,
-                unable=unable or "",
+            desired = _desired_state(
+                grants.get(gpu, ()),
+                configured=gpu in configured,
+                unable=partitioning.static.get(gpu),
                 uninstalling=uninstalling,
             )
             watched = self._settling.watch(gpu, partial(self._new_gpu, gpu))
@@ -234,6 +225,23 @@ class MpsController:
     def _notify(self) -> None:
         self._settling.tell_progress()
         self._changed()
+
+
+def _desired_state(
+    grants: Collection[Grant], *, configured: bool, unable: str | None, uninstalling: bool
+) -> MpsDesired:
+    """Return what a GPU with *grants* is to be, as :meth:`MpsController.set_desired` says."""
+    ours = [grant for grant in grants if grant.mode is Mode.MPS]
+    others = len(ours) < len(grants)
+    return MpsDesired(
+        # A pod of another mode may have been bound before the GPU was told to be in this one.
+        mps=bool(ours) or (configured and not others),
+        limits=server_limits(ours),
+        others=others,
+        static=unable is not None,
+        unable=unable or "",
+        uninstalling=uninstalling,
+    )
 
 
 def _why_waiting(progress: MpsProgress) -> str:

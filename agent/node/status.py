@@ -145,7 +145,6 @@ def _served_gpu(
     reason = hardware.unhealthy.get(device.uuid, "") or reason or mode_clash(mode, before)
     if device.memory < 1:  # the API server would refuse the whole object
         reason = reason or "the driver does not report its memory"
-    foreign_memory = hardware.foreign_memory.get(device.uuid, NO_MEMORY)
     gpu = Gpu(
         uuid=device.uuid,
         index=device.index,
@@ -156,9 +155,7 @@ def _served_gpu(
         board=board,
         healthy=not reason,
         numa=device.numa,
-        foreign=rounded_memory(
-            before.foreign if before else NO_MEMORY, min(foreign_memory, device.memory)
-        ),
+        foreign=_foreign_memory(device, hardware, before),
         instances=tuple(i.placed for i in hardware.instances if i.gpu == device.uuid),
         links=device.links,
         link_counts=device.link_counts,
@@ -167,6 +164,11 @@ def _served_gpu(
         chunk_sms=chunk_size(device.capability) if chunks else 0,
     )
     return ServedGpu(gpu=gpu, pci=device.pci, reason=reason[:LONGEST_REASON])
+
+
+def _foreign_memory(device: Device, hardware: Hardware, before: Gpu | None) -> MiB:
+    used = hardware.foreign_memory.get(device.uuid, NO_MEMORY)
+    return rounded_memory(before.foreign if before else NO_MEMORY, min(used, device.memory))
 
 
 def _mps_sharing(

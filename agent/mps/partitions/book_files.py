@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from agent.durable_files import replace_durably
+from agent.durable_files import durable_content, replace_durably
 from agent.mps.partitions.plan import Held
 from agent.mps.partitions.table import HeldPartition
 from allocator.model.request import Stage
@@ -90,11 +90,7 @@ class PartitionBook:
         self._path = path
         self._boot = boot
         self._sync = sync
-        try:
-            text = path.read_bytes()
-        except FileNotFoundError:
-            text = b""
-        book = parse_book(text, boot)
+        book = parse_book(durable_content(path), boot)
         if book is None:
             log.warning("book of MPS partitions is damaged", path=str(path))
         self.book: Book = book or {}
