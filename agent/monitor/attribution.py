@@ -13,6 +13,7 @@ from agent.driver.driver import Process
 from agent.region.decode import MOST_SLOTS_READ, DeviceUse, Region, RegionReading, RegionSlot
 from agent.region.seed import Limit
 from agent.share import Share
+from allocator.model.units import WHOLE_GPU
 
 _MIB: Final = 1024 * 1024
 _BELOW_ZERO: Final = 2**63  # from here on a counter is one that fell below zero
@@ -35,6 +36,15 @@ class OpenRegion:
     def gpus(self) -> frozenset[str]:
         """Return the UUIDs of the GPUs that the container was promised."""
         return frozenset(grant.gpu for grant in self.share.grants)
+
+    @property
+    def cores(self) -> int | None:
+        """Return the percent of compute that the container may use of all its GPUs together.
+
+        ``None``: of one of them it has no limit.
+        """
+        cores = [grant.cores for grant in self.share.grants]
+        return sum(cores) if cores and all(0 < each < WHOLE_GPU for each in cores) else None
 
 
 @dataclass(frozen=True, slots=True)

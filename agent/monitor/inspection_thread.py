@@ -20,6 +20,7 @@ from agent.monitor.attribution import (
 from agent.monitor.measurement import RegionCount, container_of
 from agent.monitor.region_facts import RegionFacts, region_facts
 from agent.monitor.region_violations import (
+    compute_violation,
     disk_violation,
     limits_note,
     numbering_violation,
@@ -39,6 +40,7 @@ from agent.region.feedback import (
     SharingContainer,
     flags_by_container,
 )
+from agent.region.pacing import ComputeAccounts
 from agent.region.region_files import FILE, RegionFiles, limits_of
 from agent.region.repair import RepairKind
 from agent.region.seed import Write, flag_writes, node_pid_writes
@@ -63,7 +65,8 @@ class InspectionResult:
     processes: tuple[LocatedProcess, ...]
     counts: tuple[RegionCount, ...]
     violations: tuple[Violation, ...]
-    held_back: frozenset[ContainerKey]  # their launches wait for one of higher priority
+    # Their launches wait for one of higher priority, or because they computed too much.
+    held_back: frozenset[ContainerKey]
     faults: int  # implausible values, and unreadable regions
     repairs: tuple[RegionRepair, ...]
     counted: Mapping[int, int]  # bytes that regions count of a process, by its pid on the node
@@ -103,6 +106,7 @@ class Inspector:
         self._budget = WalkBudget(ticks, cpu_seconds)
         self._repairer = RegionRepairer(regions, processes, ticks=ticks, cpu_seconds=cpu_seconds)
         self._activity = ComputeActivity()
+        self._accounts = ComputeAccounts()
         self._ended: frozenset[tuple[str, int, int]] = frozenset()
         self._facts: dict[str, RegionFacts] = {}
         self._uncounted: frozenset[int] = frozenset()  # pids at the last look
@@ -150,7 +154,8 @@ class Inspector:
         """Correct and steer all regions; return the containers whose launches wait now."""
         sharing = {key: _sharing_container(view) for key, view in views.items()}
         self._activity, active = self._activity.advance(sharing, self._now())
-        flags = flags_by_container(sharing, active)
+        self._accounts = self._accounts.advance(sharing, self._now())
+        flags = flags_by_container(sharing, active, self._accounts.waiting)
         for key, view in views.items():
             corrections = self._facts[key].corrections
             pid_writes = node_pid_writes(view.opened.region, view.node_pids)
@@ -171,6 +176,8 @@ class Inspector:
             if facts.moved:
                 gpus = frozenset(facts.moved.values())
                 yield numbering_violation(view.opened, pods, gpus)
+            if key in self._accounts.unheld:
+                yield compute_violation(view.opened, pods)
         for of_container in by_container(views.values()).values():
             if any(view.live and view.opened.reading.name != FILE for view in of_container):
                 opened = [view.opened for view in of_container]
@@ -344,4 +351,5 @@ def _sharing_container(view: RegionView) -> SharingContainer:
         region=opened.region,
         live=bool(view.live),
         utilization=view.use.utilization(opened.gpus),
+        cores=opened.cores,
     )

@@ -80,7 +80,7 @@ LAST_KERNEL: Final = MetricFamily(
 )
 HELD_BACK: Final = MetricFamily(
     "vgpu_container_held_back",
-    "1 while kernel launches of a container wait for a higher priority.",
+    "1 while kernel launches of a container wait: for a higher priority, or beyond its promise.",
     _CONTAINER,
 )
 VIOLATION: Final = MetricFamily(

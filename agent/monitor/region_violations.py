@@ -20,6 +20,10 @@ _UNCOUNTED: Final = (
     "it runs without the interception library, or with a region of its own"
     " (CUDA_DEVICE_MEMORY_SHARED_CACHE), so that only the driver's figures hold it to its limit"
 )
+_UNHELD: Final = (
+    "its launches wait, but CUDA graphs are launched past the library; ask for mode mps or mig"
+    " where compute must be limited"
+)
 
 
 def region_violation(share: Share, pods: Mapping[str, LocalPod], text: str) -> Violation:
@@ -53,6 +57,13 @@ def disk_violation(reading: RegionReading, share: Share, pods: Mapping[str, Loca
     amount = f"{excess} bytes" if excess < _MIB else f"{excess // _MIB} MiB"
     note = f"had {amount} too many in {REGION_PATH}, which is on the node's disk; they were cut off"
     return _violation(ViolationKind.DISK, share, pods, note=note)
+
+
+def compute_violation(opened: OpenRegion, pods: Mapping[str, LocalPod]) -> Violation:
+    """Return the violation of a container that computes on although its launches wait."""
+    gpus = ", ".join(sorted(opened.gpus))
+    note = f"computes on {gpus} beyond the {opened.cores} % of its entry; {_UNHELD}"
+    return _violation(ViolationKind.COMPUTE, opened.share, pods, note=note)
 
 
 def numbering_violation(

@@ -37,15 +37,17 @@ class ViolationKind(StrEnum):
     LIMITS = "limits"  # it changed the limits in its region, or the region
     UNCOUNTED = "uncounted"  # its process is in no region, so that no limit holds for it
     NUMBERING = "numbering"  # it uses another GPU than the library counts it on
+    COMPUTE = "compute"  # more than it was promised, although its launches wait
     DISK = "disk"  # it wrote more to the node's disk than its region needs
 
 
-# What shows in regions, or is missing there, and not in what the driver says of a GPU.
+# What shows by regions, or is missing there, and not in what the driver says of a GPU alone.
 OF_REGIONS: Final = frozenset(
     (
         ViolationKind.LIMITS,
         ViolationKind.UNCOUNTED,
         ViolationKind.NUMBERING,
+        ViolationKind.COMPUTE,
         ViolationKind.DISK,
     )
 )

@@ -35,6 +35,8 @@ class SharingContainer:
     # Percent of compute that the driver has seen its processes use of these GPUs. None: the driver
     # does not say of one of them.
     utilization: int | None = None
+    # Percent of compute that it was promised of them. None: of one of them it has no limit.
+    cores: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +81,14 @@ def _computed_at(container: SharingContainer, now: float) -> float | None:
 
 
 def flags_by_container(
-    containers: Mapping[str, SharingContainer], active_containers: Collection[str]
+    containers: Mapping[str, SharingContainer],
+    active_containers: Collection[str],
+    waiting: Collection[str] = (),
 ) -> dict[str, RegionFlags]:
-    """Return what to set in the region of each container, some of which are active."""
+    """Return what to set in the region of each container, some of which are active.
+
+    Those *waiting* have computed beyond their promise.
+    """
     active = Counter(
         (gpu, container.priority)
         for key, container in containers.items()
@@ -97,11 +104,12 @@ def flags_by_container(
             first_priority.get(gpu, container.priority) < container.priority
             for gpu in container.gpus
         )
+        waits = held_back or key in waiting
         contended = held_back or any(active[gpu, container.priority] > 1 for gpu in container.gpus)
         limited = contended or container.region.layout.name not in SWITCH_READ_AT_EVERY_LAUNCH
         flags[key] = RegionFlags(
             switch=LIMITS_ON if limited else LIMITS_OFF,
-            recent=BLOCKED if held_back else _next_recent_kernel(container.region),
+            recent=BLOCKED if waits else _next_recent_kernel(container.region),
         )
     return flags
 

@@ -62,6 +62,7 @@ _MPS_TROUBLE: Final = _EventKind(Severity.WARNING, "VgpuMpsTrouble", "Recover")
 _VIOLATIONS: Final = {
     ViolationKind.MEMORY: _BREACHED,
     ViolationKind.LIMITS: _BREACHED,
+    ViolationKind.COMPUTE: _BREACHED,
     ViolationKind.DISK: _BREACHED,
     ViolationKind.NUMBERING: _MISCOUNTED,
     ViolationKind.UNCOUNTED: _MISCOUNTED,

@@ -68,7 +68,7 @@ HOLDS: Final = PanelRow(
         ),
         Panel(
             title="Held back",
-            question="Whose kernels wait for those of a higher priority?",
+            question="Whose kernels wait, for those of a higher priority or beyond a promise?",
             kind=PanelKind.TABLE,
             series=one(f"max by (namespace, pod, container) (vgpu_container_held_back{_HERE})"),
             width=12,

@@ -22,7 +22,7 @@ import structlog
 
 from agent.driver.driver import Device, Driver, DriverError
 from agent.nvml.driver import NvmlDriver
-from tests.gpu import enforcement, hardware, mps
+from tests.gpu import enforcement, hardware, mps, pytorch
 from tests.gpu.builds import VARIABLE, build_facts, builds_in, has_seeded_layout
 from tests.gpu.container import Bench, no_rooms_reason
 from tests.gpu.report import (
@@ -124,6 +124,8 @@ def hardware_checks(bench: Bench, options: argparse.Namespace) -> Iterator[Check
     yield Check("utilization", "", utilization)
     yield Check("mps-daemon", "", partial(mps.check_daemon, bench))
     yield Check("mps-client", "", partial(mps.check_client, bench))
+    yield Check("mps-compute", "", partial(mps.check_compute, bench))
+    yield Check("mps-pytorch", "", partial(mps.check_pytorch, bench))
     yield Check("mps-static", "", partial(mps.check_static, bench))
     yield Check("mps-static-client", "", partial(mps.check_static_client, bench))
 
@@ -140,6 +142,10 @@ def library_checks(
             yield Check(name, build.name, partial(body, bench, build))
         compute = partial(enforcement.check_compute, bench, build, seconds=options.compute_seconds)
         yield Check("compute-limit", build.name, compute)
+        yield Check("pytorch-memory", build.name, partial(pytorch.check_memory, bench, build))
+        seconds = options.compute_seconds / 2
+        compute = partial(pytorch.check_compute, bench, build, seconds=seconds)
+        yield Check("pytorch-compute", build.name, compute)
 
 
 def _skip_library(folder: Path | None, _: Figures) -> None:

@@ -47,13 +47,15 @@ MIB: Final = 1 << 20
 
 
 class CudaProcess(ChildProgram[bytes]):
-    """A running ``tenant.py``; closing it kills it."""
+    """A running ``tenant.py``, or another program that obeys as it does; closing it kills it."""
 
-    def __init__(self, before: Sequence[str], env: Mapping[str, str]) -> None:
+    def __init__(
+        self, before: Sequence[str], env: Mapping[str, str], program: Sequence[str] = ()
+    ) -> None:
         """Start it after the words *before*, with exactly *env* in its environment."""
         self._errors = TemporaryFile()  # noqa: SIM115 -- closed with the process
         process = subprocess.Popen(
-            [*before, *_python(tenant.__file__)],
+            [*before, *(program or _python(tenant.__file__))],
             env=env,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -62,7 +64,7 @@ class CudaProcess(ChildProgram[bytes]):
         super().__init__(process, self._errors)
         self._unread = b""
 
-    def order(self, name: str, **arguments: float) -> None:
+    def order(self, name: str, **arguments: float | str) -> None:
         """Give an order; ``tenant.py`` lists them."""
         assert self._process.stdin is not None
         try:
@@ -86,7 +88,7 @@ class CudaProcess(ChildProgram[bytes]):
         found: Answer = json.loads(line)
         return found
 
-    def ask(self, name: str, **arguments: float) -> Answer:
+    def ask(self, name: str, **arguments: float | str) -> Answer:
         """Give an order and return its answer."""
         self.order(name, **arguments)
         answer = self.answer(name)
@@ -109,7 +111,7 @@ class CudaProcess(ChildProgram[bytes]):
         _require_success(answer)
         return True
 
-    def figures(self, name: str, **arguments: float) -> Answer:
+    def figures(self, name: str, **arguments: float | str) -> Answer:
         """Return the answer to an order that must succeed."""
         return _require_success(self.ask(name, **arguments))
 
@@ -137,10 +139,10 @@ class Bench:
             raise SkippedError("every GPU is in MIG mode, and programs here need a whole one")
         return whole[0]
 
-    def program(self) -> CudaProcess:
+    def program(self, program: Sequence[str] = ()) -> CudaProcess:
         """Start a program outside any container, which sees all GPUs in PCI order."""
         env = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_")}
-        return CudaProcess((), {**env, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
+        return CudaProcess((), {**env, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, program)
 
 
 @dataclass(slots=True)
@@ -164,13 +166,19 @@ class Container:
 
     def program(self, *, empty: bool = False) -> CudaProcess:
         """Start a program in the container, *empty* without the variables of the container."""
+        process = self.start(empty=empty)
+        process.open(0)
+        return process
+
+    def start(self, program: Sequence[str] = (), *, empty: bool = False) -> CudaProcess:
+        """Start a program that has no context yet: ``tenant.py``, or the words of another."""
         kept = {name: os.environ[name] for name in _DRIVER_VARIABLES if name in os.environ}
         env = kept if empty else {"PATH": _PATH, **kept, **dict(self.edits.env)}
         if self.bench.no_rooms:
             library = str(self.host_root / NAME)
             env |= {"LD_PRELOAD": library, "CUDA_REDIRECT": library}
             env |= {"CUDA_DEVICE_MEMORY_SHARED_CACHE": str(self.region / FILE)}
-            process = CudaProcess((), env)
+            process = CudaProcess((), env, program)
         else:
             hidden = [f"/dev/nvidia{d.minor}" for d in self.bench.devices if d != self.device]
             mounts = [
@@ -178,10 +186,9 @@ class Container:
                 for mount in self.edits.mounts
             ]
             before = room_command(self.bench.folder, mounts=mounts, hidden=hidden, env=env)
-            process = CudaProcess(before, dict(os.environ))
+            process = CudaProcess(before, dict(os.environ), program)
         self._stack.enter_context(process)
         self._enrol(process.pid)
-        process.open(0)
         return process
 
     @property

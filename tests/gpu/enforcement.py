@@ -31,7 +31,8 @@ def slice_of(device: Device) -> MiB:
     return MiB(min(LARGEST_SLICE, device.memory * 2 // 5))
 
 
-def _container(bench: Bench, library: Path) -> Container:
+def new_slice(bench: Bench, library: Path) -> Container:
+    """Prepare a container with the slice that all checks of the library have."""
     return new_container(bench, library, memory=slice_of(bench.device), cores=CORES)
 
 
@@ -45,7 +46,7 @@ def check_limit(bench: Bench, library: Path, figures: Figures) -> None:
         figures |= {"slice_mib": int(limit), "without_library_mib": int(more)}
         if not free.allocate(more):
             raise SkippedError(f"the GPU has no {more} MiB free")
-    with _container(bench, library) as container:
+    with new_slice(bench, library) as container:
         program = container.program()
         figures["given_mib"] = given = _fill(program, limit)
         _expect(limit // 2 <= given <= limit, f"{given} MiB were given of a slice of {limit}")
@@ -56,7 +57,7 @@ def check_limit(bench: Bench, library: Path, figures: Figures) -> None:
 
 def check_view(bench: Bench, library: Path, figures: Figures) -> None:
     """Expect CUDA and NVML in the container to show the slice as the whole GPU."""
-    with _container(bench, library) as container:
+    with new_slice(bench, library) as container:
         program = container.program()
         cuda, nvml = program.figures("info"), program.figures("nvml", device=0)
         totals = {
@@ -74,7 +75,7 @@ def check_view(bench: Bench, library: Path, figures: Figures) -> None:
 
 def check_two_processes(bench: Bench, library: Path, figures: Figures) -> None:
     """Expect two processes of a container to share its limit."""
-    with _container(bench, library) as container:
+    with new_slice(bench, library) as container:
         half, quarter = MiB(container.limit // 2), MiB(container.limit // 4)
         first, second = container.program(), container.program()
         _expect(first.allocate(half), f"{half} MiB were refused to the first")
@@ -86,7 +87,7 @@ def check_two_processes(bench: Bench, library: Path, figures: Figures) -> None:
 
 def check_kill(bench: Bench, library: Path, figures: Figures) -> None:
     """Expect that a process killed by SIGKILL no longer counts."""
-    with _container(bench, library) as container:
+    with new_slice(bench, library) as container:
         half = MiB(container.limit // 2)
         first, second = container.program(), container.program()
         _expect(first.allocate(half), f"{half} MiB were refused to the first")
@@ -104,7 +105,7 @@ def check_empty_environment(bench: Bench, library: Path, figures: Figures) -> No
     """Expect a program without any variable (``env -i``, ssh, cron) under the same limit."""
     if bench.no_rooms:
         raise SkippedError(bench.no_rooms)
-    with _container(bench, library) as container:
+    with new_slice(bench, library) as container:
         half, quarter = MiB(container.limit // 2), MiB(container.limit // 4)
         first, second = container.program(), container.program(empty=True)
         figures["total_mib"] = second.figures("info")["total"] // MIB
@@ -118,7 +119,7 @@ def check_monitor(bench: Bench, library: Path, figures: Figures) -> None:
 
     The container fills its slice, which must not look like a violation.
     """
-    with _container(bench, library) as container:
+    with new_slice(bench, library) as container:
         program = container.program()
         _fill(program, container.limit)
         container.inspect()
@@ -158,13 +159,12 @@ def check_compute(bench: Bench, library: Path, figures: Figures, *, seconds: flo
         if answer["code"]:
             why = f"{answer['call']} returned {answer['code']}"
             raise SkippedError(f"the kernel cannot run: {why}")
-        full = _pace(answer)
-    with _container(bench, library) as container:
+        full = pace(answer)
+    with new_slice(bench, library) as container:
         program = container.program()
-        _spin(container, program, seconds / 4)
-        answer, percents = _spin(container, program, seconds * 3 / 4)
-    share = 100 * _pace(answer) / full
-    figures |= {"promised_percent": CORES, "pace_percent": share, "launches_per_second": full}
+        answer, percents = watched(container, program, "spin", seconds=seconds)
+    share = 100 * pace(answer) / full
+    figures |= {"promised_percent": CORES, "pace_percent": share, "blocks_per_second": full}
     figures["driver_percent"] = sum(percents) / len(percents) if percents else None
     if share > CORES + TOLERANCE:
         raise FailedError(f"it computes at {share:.0f} % of a free GPU's pace, promised {CORES}")
@@ -178,11 +178,23 @@ def _fill(program: CudaProcess, limit: MiB) -> int:
     return given
 
 
-def _spin(container: Container, program: CudaProcess, seconds: float) -> tuple[Answer, list[int]]:
-    """Let *program* compute while the monitor looks, as it does on a node."""
-    program.order("spin", seconds=seconds)
+def watched(
+    container: Container, program: CudaProcess, order: str, *, seconds: float, **arguments: str
+) -> tuple[Answer, list[int]]:
+    """Let *program* compute while the monitor looks, as it does on a node.
+
+    Returns the answer of the last three quarters, and the utilization that the driver told.
+    """
+    _watch(container, program, order, seconds=seconds / 4, **arguments)
+    return _watch(container, program, order, seconds=seconds * 3 / 4, **arguments)
+
+
+def _watch(
+    container: Container, program: CudaProcess, order: str, **arguments: float | str
+) -> tuple[Answer, list[int]]:
+    program.order(order, **arguments)
     percents = []
-    while (answer := program.answer("spin", within=0.5)) is None:
+    while (answer := program.answer(order, within=0.5)) is None:
         percents += [
             located.process.utilization
             for located in container.inspect().processes
@@ -192,9 +204,10 @@ def _spin(container: Container, program: CudaProcess, seconds: float) -> tuple[A
     return answer, percents
 
 
-def _pace(answer: Answer) -> float:
-    """Return kernels per second."""
-    return float(answer["launches"]) / float(answer["seconds"])
+def pace(answer: Answer) -> float:
+    """Return operations per second, or blocks where they tell their number."""
+    done = float(answer["launches"]) * float(answer.get("blocks", 1))
+    return done / float(answer["seconds"])
 
 
 def _region_total(container: Container) -> int:

@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -39,12 +39,15 @@ from agent.mps.partitions.table import (
 )
 from allocator.catalog.injection import MPS_PARTITION
 from allocator.model.units import CorePercent, MiB
+from tests.gpu import pytorch
 from tests.gpu.container import Bench, CudaProcess
+from tests.gpu.enforcement import CORES, TOLERANCE, pace
 from tests.gpu.report import FailedError, Figures, SkippedError
 
-LIMIT: Final = MiB(1024)  # of a client
-BEYOND: Final = MiB(2048)
-THREADS: Final = CorePercent(50)
+LIMIT: Final = MiB(2048)  # of a client
+BEYOND: Final = MiB(4096)
+THREADS: Final = CorePercent(CORES)
+_SPIN_SECONDS: Final = 2.0
 READY_WITHIN: Final = 30.0  # seconds until the server takes clients
 QUIT_SECONDS: Final = 10
 _POLL: Final = 0.2
@@ -58,6 +61,17 @@ def check_daemon(bench: Bench, figures: Figures) -> None:
 def check_client(bench: Bench, figures: Figures) -> None:
     """Hold a CUDA program to its memory, and find it among the server's clients."""
     asyncio.run(_check_client(bench, figures))
+
+
+def check_compute(bench: Bench, figures: Figures) -> None:
+    """Compare the pace of a client that is promised a part of the compute with a free one's."""
+    asyncio.run(_check_compute(bench, figures))
+
+
+def check_pytorch(bench: Bench, figures: Figures) -> None:
+    """Do so with what PyTorch launches."""
+    words = pytorch.torch_words(figures)
+    asyncio.run(_check_pytorch(bench, words, figures))
 
 
 def check_static(bench: Bench, figures: Figures) -> None:
@@ -137,6 +151,30 @@ async def _check_client(bench: Bench, figures: Figures) -> None:
                 raise FailedError("the server lists no client while a program has a context")
             if program.allocate(BEYOND):
                 raise FailedError(f"a client allocated {BEYOND} MiB, with a limit of {LIMIT} MiB")
+
+
+async def _check_compute(bench: Bench, figures: Figures) -> None:
+    gpu = _gpu(bench)
+    with bench.program() as free:
+        free.open(bench.device.index)
+        full = pace(free.figures("spin", seconds=_SPIN_SECONDS))
+    async with _daemon(bench, gpu, figures) as client:
+        with CudaProcess((), _client_variables(client, gpu)) as program:
+            program.open(0)
+            answer = await asyncio.to_thread(program.figures, "spin", seconds=_SPIN_SECONDS)
+    share = 100 * pace(answer) / full
+    figures |= {"promised_percent": int(THREADS), "pace_percent": share}
+    if share > CORES + TOLERANCE:
+        raise FailedError(f"it computes at {share:.0f} % of a free GPU's pace, promised {CORES}")
+
+
+async def _check_pytorch(bench: Bench, words: Sequence[str], figures: Figures) -> None:
+    gpu = _gpu(bench)
+    full = pytorch.free_paces(bench, words)
+    async with _daemon(bench, gpu, figures) as client:
+        with CudaProcess((), _client_variables(client, gpu), words) as program:
+            shares = await asyncio.to_thread(pytorch.shares_of, program, full)
+    pytorch.judge(shares, pytorch.COMPUTING, figures)
 
 
 def _gpu(bench: Bench) -> str:

@@ -123,7 +123,10 @@ class Tenant:
         return {"total": memory[0], "free": memory[1], "used": memory[2]}
 
     def spin(self, order: Answer) -> Answer:
-        """Compute without a pause for ``seconds``, and return how many kernels that were."""
+        """Compute without a pause for ``seconds``, and return how many kernels that were.
+
+        The grid has so many blocks, by the multiprocessors that are visible: MPS hides some.
+        """
         kernel = self._spin_kernel()
         multiprocessors, cycles = c_int(), c_uint64(order.get("cycles", CYCLES))
         self._call(
@@ -140,7 +143,11 @@ class Tenant:
             )  # fmt: skip
             self._call("cuCtxSynchronize")
             launches += 1
-        return {"launches": launches, "seconds": time.monotonic() - began}
+        return {
+            "launches": launches,
+            "blocks": grid.value,
+            "seconds": time.monotonic() - began,
+        }
 
     def _spin_kernel(self) -> c_void_p:
         if self._kernel is None:

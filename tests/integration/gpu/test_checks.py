@@ -18,7 +18,7 @@ import pynvml
 import pytest
 
 from agent.driver.simulated_machine import State
-from tests.fakes import cuda, mps_control
+from tests.fakes import cuda, mps_control, pytorch
 from tests.fakes.cuda.driver import CudaDriver
 from tests.fakes.driver import A100, floor_swept, machine
 from tests.fakes.nvml.library import library as nvml
@@ -28,7 +28,7 @@ from tests.harness.real_library import SERVED, build_of
 ROOT: Final = Path(__file__).parents[3]
 H100: Final = "NVIDIA H100 80GB HBM3"
 # What is measured in time says nothing on a busy machine: these are run and not judged.
-TIMED: Final = frozenset({"utilization", "compute-limit"})
+TIMED: Final = frozenset({"utilization", "compute-limit", "mps-compute", "pytorch-compute"})
 # A library with the marks of the layout that the agent seeds, which withholds nothing.
 IDLE_LIBRARY: Final = """
 const unsigned int sizes[] = {2008952, 2008952, 2008952};
@@ -116,9 +116,10 @@ def test_the_driver_alone_is_checked_where_there_is_no_library(tmp_path: Path) -
     assert run.by_outcome("pass") == {
         "catalogue", "mig-profiles", "health", "xid-events", "processes",
     }  # fmt: skip
-    mps = {"mps-daemon", "mps-client", "mps-static", "mps-static-client"}
+    mps = {"mps-daemon", "mps-client", "mps-pytorch", "mps-static", "mps-static-client"}
     assert run.by_outcome("skip") == {"mig-instances", "library", *mps}
     assert "nvidia-cuda-mps-control is not on the path" in run.reason("mps-daemon")
+    assert "no python3 here has PyTorch" in run.reason("mps-pytorch")
     assert "VGPU_HAMI_CORE" in run.reason("library")
     assert run.record["gpus"][0]["pci_id"] == "0x2330"
     assert run.record["driver"]["driver"] == "580.95.05"
@@ -135,17 +136,27 @@ def test_machines_without_cuda_are_checked_as_far_as_they_go(tmp_path: Path) -> 
     assert "libcuda.so.1" in run.reason("processes")
 
 
-def with_control(folder: Path, text: str | None = None) -> dict[str, str]:
-    """Return an environment with a control program of MPS: our stand-in, or a script of *text*."""
-    program = Path(mps_control.install(folder / "bin"))
-    if text is not None:
-        program.write_text(text)
+def first_on_path(folder: Path, program: Path) -> dict[str, str]:
+    """Return the environment of the machine in *folder*, with a program before all others."""
     return {
         "PATH": f"{program.parent}:{os.environ['PATH']}",
         "LD_LIBRARY_PATH": f"{cuda.library().parent}:{nvml().parent}",
         "VGPU_FAKE_NVML": str(folder / "machine"),
         "VGPU_FAKE_CUDA": str(folder / "cuda"),
     }
+
+
+def with_pytorch(folder: Path) -> dict[str, str]:
+    """Return an environment whose ``python3`` has what the checks call of PyTorch."""
+    return first_on_path(folder, pytorch.install(folder / "bin"))
+
+
+def with_control(folder: Path, text: str | None = None) -> dict[str, str]:
+    """Return an environment with a control program of MPS: our stand-in, or a script of *text*."""
+    program = Path(mps_control.install(folder / "bin"))
+    if text is not None:
+        program.write_text(text)
+    return first_on_path(folder, program)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the daemon takes root's rights")
@@ -265,18 +276,49 @@ def test_a_run_that_has_no_time_left_proves_nothing(tmp_path: Path) -> None:
     assert run.record["counts"]["pass"] == run.record["counts"]["fail"] == 0
 
 
-def test_a_library_that_withholds_nothing_is_found(tmp_path: Path) -> None:
-    """These checks would be worth nothing if they passed without a limit."""
-    source, folder = tmp_path / "idle.c", tmp_path / "builds"
-    folder.mkdir()
+def idle_builds(folder: Path) -> Path:
+    """Return a folder with one build, of IDLE_LIBRARY."""
+    source, builds = folder / "idle.c", folder / "builds"
+    builds.mkdir()
     source.write_text(IDLE_LIBRARY)
     compiler = os.environ.get("CC", "cc")
-    target = folder / "libvgpu-idle.so"
+    target = builds / "libvgpu-idle.so"
     subprocess.run([compiler, "-shared", "-o", target, source], check=True, timeout=60)
+    return builds
+
+
+def test_pytorch_under_a_library_that_withholds_nothing_is_found(tmp_path: Path) -> None:
+    """It sees all memory, gets all that it asks for, and computes as fast as without."""
+    with played_machine(tmp_path, machine(H100, mig=False)):
+        run = check(tmp_path, "--libraries", str(idle_builds(tmp_path)), env=with_pytorch(tmp_path))
+
+    assert run.outcome("pytorch-memory") == "fail"
+    assert "PyTorch does not see the slice of 8192 MiB" in run.reason("pytorch-memory")
+    assert run.outcome("pytorch-compute") == "fail"
+    assert "bfloat16 at " in run.reason("pytorch-compute")
+    assert "graph at " not in run.reason("pytorch-compute")
+
+
+@pytest.mark.library
+def test_pytorch_is_held_by_the_real_library(tmp_path: Path) -> None:
+    """As far as memory goes: the driver that is played computes nothing."""
+    folder = build_of(SERVED[0]).parent
+    with played_machine(tmp_path, machine(H100, mig=False)):
+        run = check(tmp_path, "--libraries", str(folder), env=with_pytorch(tmp_path))
+
+    assert run.outcome("pytorch-memory") == "pass", run.text
+    [figures, *_] = [c["figures"] for c in run.record["checks"] if c["name"] == "pytorch-memory"]
+    assert (figures["given_mib"], figures["pytorch"]) == (7168, "2.0.0+played")
+
+
+def test_a_library_that_withholds_nothing_is_found(tmp_path: Path) -> None:
+    """These checks would be worth nothing if they passed without a limit."""
+    folder = idle_builds(tmp_path)
     with played_machine(tmp_path, machine(H100, mig=False)):
         run = check(tmp_path, "--libraries", str(folder))
 
     assert run.code == 1
+    assert run.outcome("pytorch-memory") == run.outcome("pytorch-compute") == "skip"
     limits = {"memory-limit", "memory-view", "two-processes", "monitor"}
     assert limits <= run.by_outcome("fail")
     assert run.outcome("empty-environment") in {"fail", "skip"}  # skipped without namespaces

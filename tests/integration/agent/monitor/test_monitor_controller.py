@@ -9,7 +9,7 @@ import pytest
 
 from agent.driver.driver import DriverError
 from agent.monitor.drift import LASTING_SECONDS
-from agent.monitor.monitor_controller import EVICTION_INTERVAL, GPU_TIMEOUT
+from agent.monitor.monitor_controller import EVICTION_INTERVAL, GPU_TIMEOUT, INTERVAL
 from agent.monitor.samples import MeasuredUse
 from agent.monitor.violation import ViolationKind
 from agent.region.feedback import ACTIVE_SECONDS
@@ -166,6 +166,35 @@ def test_who_goes_first_holds_back_the_others_while_it_computes(
         assert figures is not None
         assert figures.held_back == {(UID, "main")}
         assert "blocked" not in {meanwhile[1], without_us, patient.tell("launch")}
+
+
+def test_who_computes_beyond_its_promise_waits_until_that_is_made_up_for(
+    node: MonitoredNode,
+) -> None:
+    """By the driver's figures; and whom nothing holds back is told, and not evicted."""
+    node.enforced = Enforcement.EVICT
+    with Tenant(node.seed(share()), uuids=(GPU,)) as tenant:
+        node.enrol(tenant)
+
+        def look(percent: int) -> bool:
+            node.use(tenant, 600, percent=percent)
+            node.ahead += INTERVAL
+            node.run_cycle()
+            return tenant.tell("launch") == "blocked"
+
+        greedy = [look(100) for _ in range(5)]
+        waits = node.monitor.snapshot
+        idle = [look(0) for _ in range(8)]
+        assert not node.counted_violations
+        unheld = [look(100) for _ in range(12)]
+
+    assert (greedy[0], greedy[-1], idle[-1], unheld[-1]) == (False, True, False, True)
+    assert waits is not None
+    assert waits.held_back == {(UID, "main")}
+    (event,) = node.events
+    assert event.reason == "VgpuLimitBreached"
+    assert "beyond the 30 % of its entry" in event.note
+    assert (node.counted_violations, node.evictions) == ([ViolationKind.COMPUTE], [])
 
 
 def test_a_violation_is_told_once(node: MonitoredNode) -> None:
