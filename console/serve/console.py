@@ -66,7 +66,7 @@ RECORDS_LIMITS: Final = ConnectionLimits(connections=512, handshakes=64)
 PAGES_LIMITS: Final = ConnectionLimits(connections=512, handshakes=64)
 # Pages are made by Python, of which one thread runs at a time; more threads take more memory, and
 # each has a connection to the store.
-PAGE_THREADS: Final = 3
+PAGE_THREADS: Final = 2
 NOTICE: Final = message(
     "Started with --insecure-read-all: whoever reaches this address sees everything, without login."
 )
