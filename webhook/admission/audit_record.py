@@ -229,7 +229,9 @@ def _shown_annotations(patch: EncodedPatch) -> bytes:
     """Return the JSON of the operations on annotations."""
     ops = patch.annotations[:_MOST_CHANGES]
     # Most patches write what was asked last, and nothing before it needs an escape.
-    start = patch.first.rfind(_ASKED_START) if ops and ops[-1]["path"] == _ASKED_PATH else -1
+    last = patch.annotations[-1] if 0 < len(patch.annotations) <= _MOST_CHANGES else {}
+    writes = last.get("path") == _ASKED_PATH and "value" in last
+    start = patch.first.rfind(_ASKED_START) if writes else -1
     before = patch.first[: max(start, 0)]
     if before and before.isascii() and _DELETE not in before and b"\\" not in before:
         return b"%b%b]" % (before, _ASKED_SHOWN)

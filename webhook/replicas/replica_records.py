@@ -20,10 +20,13 @@ from allocator.model.untrusted import LONGEST_NAME, is_shown
 from allocator.model.value import Value
 from allocator.replay.recorded_request import RecordedRequest
 from webhook.admission.audit_record import (
+    DecisionContext,
     RecordingProgram,
     alike_fields,
     changes_json,
+    confirmation_record,
     own_names,
+    record,
     workload_json,
 )
 from webhook.admission.outcome import Rewritten
@@ -170,6 +173,22 @@ class ReplicaRecords:
         size = len(name) + len(fields) + _size_of(made.compared())
         self._alike.keep(name, made, size)
         return made
+
+
+def lone_record(decision: DecidedPass, source: RecordSource) -> dict[str, Any]:
+    """Return the record of *decision* made by itself, with the next identifier of *source*."""
+    request, decided = decision.request, decision.decided
+    context = DecisionContext(
+        stamp=source.stamp(decision.at, decision.caller),
+        seconds=round(decision.seconds, 6),
+        settings=decision.settings,
+        snapshot=decision.snapshot,
+        age=decision.age,
+        step=decision.step,
+    )
+    if decision.step == "validate":
+        return confirmation_record(request, decided.outcome, context)
+    return record(request, decided.outcome, context, patch=decided.patch)
 
 
 def _rounded(number: float, parts: float) -> float:

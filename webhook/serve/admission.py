@@ -15,12 +15,7 @@ from allocator.audit.record_source import UNNAMED, RecordSource
 from allocator.audit.record_writer import DeferRecord, RecordSink, make_now
 from allocator.cli.http_server import App, Receive, Scope, Send
 from webhook.admission import ephemeral_containers
-from webhook.admission.audit_record import (
-    DecisionContext,
-    audit,
-    confirmation_record,
-    record,
-)
+from webhook.admission.audit_record import audit
 from webhook.admission.context import AdmissionContext
 from webhook.admission.decide import confirm
 from webhook.admission.messages import refusal, warnings, word
@@ -29,7 +24,7 @@ from webhook.binding.binding_server import BindingHandler, LateError
 from webhook.caller.hook_paths import HookPaths
 from webhook.replicas.decided_pod import DecidedPass, DecidedPod
 from webhook.replicas.recent_decisions import RecentDecisions, patched_pod
-from webhook.replicas.replica_records import ReplicaRecords
+from webhook.replicas.replica_records import ReplicaRecords, lone_record
 from webhook.review.admission_review import (
     BadObjectError,
     NotAReviewError,
@@ -175,20 +170,7 @@ class PodHandler:
         self.defer(partial(self._record_alone, made, sink), decided.size)
 
     def _record_alone(self, made: DecidedPass, sink: RecordSink) -> None:
-        """Make the record of one decision by itself."""
-        request, outcome = made.request, made.decided.outcome
-        context = DecisionContext(
-            stamp=self.source.stamp(made.at, made.caller),
-            seconds=round(made.seconds, 6),
-            settings=made.settings,
-            snapshot=made.snapshot,
-            age=made.age,
-            step=made.step,
-        )
-        if made.step == "validate":
-            sink.remember(confirmation_record(request, outcome, context))
-        else:
-            sink.remember(record(request, outcome, context, patch=made.decided.patch))
+        sink.remember(lone_record(made, self.source))
 
     def _count(self, request: Request, outcome: Outcome) -> None:
         mode = str(outcome.choice.mode) if isinstance(outcome, Rewritten) else ""

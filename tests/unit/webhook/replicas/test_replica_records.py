@@ -475,3 +475,11 @@ def test_what_is_large_is_recorded_by_itself() -> None:
     webhook = compare([reviewed(n, large) for n in range(4)])
 
     assert webhook.made == []
+
+
+def test_what_is_too_long_for_a_line_is_recorded_by_itself() -> None:
+    """There it is cut."""
+    records = ReplicaRecords(lambda _, __: None, RecordSource(Component.WEBHOOK))
+
+    assert records.record(with_outcome(warnings=("w" * 900,) * 9))
+    assert not records.record(with_outcome(warnings=("w" * 900,) * 16))
