@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from allocator.audit.lines import LARGEST, line_of
@@ -175,12 +175,19 @@ def test_whatever_a_tenant_writes_the_record_is_bounded_and_plain(
 
 
 ASKED_OPERATION = {"op": "add", "path": f"/metadata/annotations/{pointer_token(ASKED_KEY)}"}
+WRITES_ASKED = {**ASKED_OPERATION, "value": '{"mode":"mig"}'}
+
+
+def annotation_operation(name: str, value: str) -> Json:
+    return {"op": "add", "path": f"/metadata/annotations/{name}", "value": value}
+
+
 OPERATIONS = st.sampled_from(
     [
-        {**ASKED_OPERATION, "value": '{"mode":"mig"}'},
+        WRITES_ASKED,
         {**ASKED_OPERATION, "op": "remove"},
         *(
-            {"op": "add", "path": f"/metadata/annotations/{name}", "value": value}
+            annotation_operation(name, value)
             for name in ("a", "\x7f", "\n", "\u202e", "\\", "\u00e9")
             for value in ("b", "\\", "\x7f", "\n")
         ),
@@ -188,6 +195,8 @@ OPERATIONS = st.sampled_from(
 )
 
 
+@example([annotation_operation("\x7f", "b"), WRITES_ASKED])
+@example([WRITES_ASKED, annotation_operation("a", "b")])
 @given(st.lists(OPERATIONS, max_size=5) | st.lists(OPERATIONS, min_size=48, max_size=53))
 def test_operations_on_annotations_are_recorded_without_what_was_asked(ops: list[Json]) -> None:
     """And those at odd places without their value, whichever comes last."""
