@@ -23,7 +23,7 @@ from typing import Final
 # subclasses of Value with `frozen=True` (allocator/model/value.py); all others are elsewhere.
 _HOT: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
-        "allocator/audit": ("record_source",),
+        "allocator/audit": ("line_buffer", "record_source"),
         "allocator/extender": (
             "equivalence_filter",
             "filter",
@@ -87,6 +87,7 @@ _HOT: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "decide",
         ),
         "webhook/replicas": (
+            "decided_pod",
             "kept_parts",
             "recent_decisions",
             "replica_records",

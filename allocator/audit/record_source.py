@@ -13,6 +13,7 @@ ENTROPY_BITS: Final = 42  # of random bits that tell one run of a program from a
 _VERSION_7: Final = "7"  # of a UUID: made of a time
 _VERSION_8: Final = "8"  # of a UUID: made in a way of one's own
 _VARIANT: Final = 0x8 << 60
+_DIGITS: Final = "0123456789abcdef"
 _COUNTED: Final = 0xFFFFF  # the part of the counter that is in the second half of a UUID
 
 
@@ -56,11 +57,17 @@ class RecordSource:
         self._version = version
         self._tail = _VARIANT | (entropy & (1 << ENTROPY_BITS) - 1) << 20
         self._rounds, self._tail_text = -1, ""  # of the counter, and the digits they lead to
+        self._sixteen, self._sixteen_text = -1, ""  # of numbers, and the digits they lead to
         # The last millisecond and its zone, with the texts that they lead to: reviews share them.
         self._millisecond, self._zone = -1, cast("tzinfo | None", None)
         self._time_text, self._time_digits = "", ""
         self._caller = caller
         self._numbers = count()
+
+    @property
+    def program(self) -> tuple[str, str, str]:
+        """Return component, instance and version."""
+        return self._component, self._instance, self._version
 
     @property
     def caller(self) -> Callable[[], tuple[str, ...]]:
@@ -89,11 +96,15 @@ class RecordSource:
         if number >> 12 != self._rounds:
             self._rounds = number >> 12
             self._tail_text = f"{self._tail | self._rounds & _COUNTED:016x}"
+        if number >> 4 != self._sixteen:
+            self._sixteen = number >> 4
+            self._sixteen_text = f"{self._sixteen & 0xFF:02x}"
         if milliseconds != self._millisecond or zone is not self._zone:
             self._millisecond, self._zone = milliseconds, zone
             self._time_text = at.isoformat(timespec="milliseconds")
             self._time_digits = f"{milliseconds:012x}{_VERSION_7}"
-        return f"{self._time_digits}{number & 0xFFF:03x}{self._tail_text}", self._time_text
+        digits = f"{self._time_digits}{self._sixteen_text}{_DIGITS[number & 0xF]}{self._tail_text}"
+        return digits, self._time_text
 
     def reviewed_by(self, caller: Callable[[], tuple[str, ...]]) -> "RecordSource":
         """Return a source with the same counter, for reviews whose callers show *caller*."""

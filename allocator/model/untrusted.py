@@ -56,10 +56,15 @@ def escaped(value: str | int, longest: int = LONGEST) -> str:
     Quotes and backslashes are escaped too, so that the text may stand between quotes.
     """
     text = str(value)
-    if len(text) <= longest and is_plain(text) and not ('"' in text or "\\" in text):
+    if is_shown(text, longest):
         return text  # nearly always; names and paths are shown in every decision record
     escaped = "".join(map(_printable, text[: longest + 1]))
     return escaped if len(escaped) <= longest else f"{escaped[: longest - 1]}…"
+
+
+def is_shown(text: str, longest: int = LONGEST) -> bool:
+    """Say whether :func:`escaped` returns *text* as it is."""
+    return len(text) <= longest and is_plain(text) and not ('"' in text or "\\" in text)
 
 
 def all_shown(texts: Sequence[str], longest: int = LONGEST) -> Sequence[str]:

@@ -5,8 +5,9 @@ escaped.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, assert_never
+from typing import Any, Final, assert_never
 
+import msgspec
 import orjson
 from msgspec.structs import replace
 
@@ -41,6 +42,9 @@ _MOST_CONTAINERS = 64
 _NOBODY = Metadata()
 OwnNames = tuple[str, str, str]
 _ASKED_PATH = f"{ANNOTATIONS}/{pointer_token(ASKED_KEY)}"
+_ASKED_SHOWN: Final = orjson.dumps({"op": "add", "path": _ASKED_PATH})
+_ASKED_START: Final = _ASKED_SHOWN[:-1] + b',"value":'
+_ENCODE: Final = msgspec.json.Encoder().encode
 _STAGES = {Stage.INIT: "init", Stage.SIDECAR: "sidecar", Stage.APP: "main"}
 
 
@@ -71,7 +75,7 @@ def record(
     fields.update(_circumstances(request, outcome, context))
     fields.update(_reasons(outcome))
     if patch is not None:
-        fields["changes"] = _changes(patch)
+        fields["changes"] = orjson.Fragment(changes_json(patch))
     if isinstance(outcome, REQUESTING) and outcome.recorded is not None:
         fields["asked"] = encode_request(outcome.recorded)
     if context.snapshot:
@@ -103,14 +107,71 @@ def own_fields(request: Request, context: DecisionContext) -> dict[str, Any]:
     return fields
 
 
-def workload_fields(
-    request: Request, outcome: Rewritten, context: DecisionContext, *, patch: EncodedPatch
-) -> dict[str, Any]:
-    """Return the fields that the records of all pods of one owner share, ``schema`` first."""
-    fields = _circumstances(request, outcome, context)
-    fields["digest"] = outcome.digest
-    fields["changes"] = _changes(patch)
-    return fields
+class OwnerFields(Value, frozen=True):
+    """One of the owners of a pod, in the order of a record's fields."""
+
+    kind: str
+    name: str
+    uid: str
+
+
+class RecordingProgram(Value, frozen=True):
+    """Who records a pass: component, instance and version; what its caller showed; the pass."""
+
+    names: tuple[str, str, str]
+    caller: tuple[str, ...]
+    step: str
+
+
+class WorkloadFields(Value, frozen=True):
+    """What the records of pods share about which one decision was made, in the order of fields."""
+
+    schema: int
+    component: str
+    instance: str
+    version: str
+    caller: tuple[str, ...]
+    step: str
+    outcome: str
+    operation: str
+    namespace: str
+    generate_name: str
+    owners: list[OwnerFields]
+    user: str
+    groups: Sequence[str]
+    digest: str
+    changes: msgspec.Raw  # goes on with all other fields
+
+
+def workload_json(
+    request: Request, outcome: Rewritten, program: RecordingProgram, *, changes: bytes
+) -> bytes:
+    """Return the JSON of :class:`WorkloadFields`; *changes* goes on with all other fields."""
+    metadata = request.object.metadata if request.object is not None else _NOBODY
+    shown, last = _shown_texts(request, metadata)
+    component, instance, version = program.names
+    return _ENCODE(
+        WorkloadFields(
+            SCHEMA,
+            component,
+            instance,
+            version,
+            program.caller,
+            program.step,
+            word(outcome),
+            shown[0],
+            shown[1],
+            shown[2],
+            [
+                OwnerFields(shown[at], shown[at + 1], shown[at + 2])
+                for at in range(_FIRST_OWNER, last, 3)
+            ],
+            shown[3],
+            shown[last:],
+            outcome.digest,
+            msgspec.Raw(changes),
+        )
+    )
 
 
 def alike_fields(outcome: Rewritten) -> dict[str, Any]:
@@ -153,16 +214,28 @@ def audit(request: Request, outcome: Outcome) -> dict[str, str]:
     return values
 
 
-def _changes(patch: EncodedPatch) -> orjson.Fragment:
+def changes_json(patch: EncodedPatch) -> bytes:
     """Return the operations with the values that are wholly ours: all but what was asked.
 
     Some of our values name a container, which the API server has not checked yet.
     """
-    shown = orjson.dumps([_shown_annotation(op) for op in patch.annotations[:_MOST_CHANGES]])
     others = patch.others
     if len(others) > _LARGEST_CHANGES or not others.isascii() or _DELETE in others:
         others = _bounded_changes(patch.rest)
-    return orjson.Fragment(joined_arrays(shown, others))
+    return joined_arrays(_shown_annotations(patch), others)
+
+
+def _shown_annotations(patch: EncodedPatch) -> bytes:
+    """Return the JSON of the operations on annotations."""
+    ops = patch.annotations[:_MOST_CHANGES]
+    # Most patches write what was asked last, and nothing before it needs an escape.
+    last = patch.annotations[-1] if 0 < len(patch.annotations) <= _MOST_CHANGES else {}
+    writes = last.get("path") == _ASKED_PATH and "value" in last
+    start = patch.first.rfind(_ASKED_START) if writes else -1
+    before = patch.first[: max(start, 0)]
+    if before and before.isascii() and _DELETE not in before and b"\\" not in before:
+        return b"%b%b]" % (before, _ASKED_SHOWN)
+    return orjson.dumps([_shown_annotation(op) for op in ops])
 
 
 def _bounded_changes(operations: Sequence[Operation]) -> bytes:
@@ -194,18 +267,7 @@ def _circumstances(request: Request, outcome: Outcome, context: DecisionContext)
     """Return what records of all passes have: who wrote it, and whose request it is."""
     stamp = context.stamp
     metadata = request.object.metadata if request.object is not None else _NOBODY
-    user, owners = request.user_info, metadata.owner_references or ()
-    texts = [
-        request.operation,
-        request.namespace,
-        metadata.generate_name or "",
-        user.username,
-    ]
-    for owner in owners[:MOST_OWNERS]:
-        texts += (owner.kind, owner.name, owner.uid)
-    last = len(texts)
-    texts += (user.groups or ())[:MOST_GROUPS]
-    shown = all_shown(texts, LONGEST_NAME)  # of all at once: nearly always they stay as they are
+    shown, last = _shown_texts(request, metadata)
     return {
         "schema": SCHEMA,
         "component": stamp.component,
@@ -224,6 +286,27 @@ def _circumstances(request: Request, outcome: Outcome, context: DecisionContext)
         "user": shown[3],
         "groups": shown[last:],
     }
+
+
+def _shown_texts(request: Request, metadata: Metadata) -> tuple[Sequence[str], int]:
+    """Return what a record has of its request, and where the names of groups begin in it.
+
+    Before them are the operation, the namespace, the prefix of the pod's name, the user, and three
+    texts of each owner.
+    """
+    user, owners = request.user_info, metadata.owner_references or ()
+    texts = [
+        request.operation,
+        request.namespace,
+        metadata.generate_name or "",
+        user.username,
+    ]
+    for owner in owners[:MOST_OWNERS]:
+        texts += (owner.kind, owner.name, owner.uid)
+    last = len(texts)
+    texts += (user.groups or ())[:MOST_GROUPS]
+    # Of all at once: nearly always they stay as they are.
+    return all_shown(texts, LONGEST_NAME), last
 
 
 def _reasons(outcome: Outcome) -> Mapping[str, Any]:

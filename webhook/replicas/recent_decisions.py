@@ -10,28 +10,21 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from allocator.model.value import Value
 from webhook.admission.context import AdmissionContext
 from webhook.admission.decide import decide
 from webhook.admission.outcome import CHANGING, Outcome, Rewritten
+from webhook.replicas.decided_pod import KEPT_END, DecidedPod
 from webhook.replicas.kept_parts import KeptParts, SeenNames
-from webhook.review.json_patch import EncodedPatch, encoded, operations
+from webhook.review.json_patch import encoded, operations
 from webhook.review.pod_schema import Container, Pod, PodSpec, Volume, VolumeMount
 
-MOST_BYTES: Final = 8 * 1024 * 1024
+MOST_BYTES: Final = 16 * 1024 * 1024
 LARGEST_REVIEW: Final = 64 * 1024  # bytes
 _OBJECTS: Final = 6  # bytes that a pod takes, and its review, for each byte of it
 # The API server mounts a token into most containers, from a volume with five drawn characters.
 _TOKEN: Final = "kube-api-access-"  # noqa: S105 -- the name of a volume
 _TOKEN_LENGTH: Final = len(_TOKEN) + 5
 _Entry = TypeVar("_Entry", Volume, VolumeMount)
-
-
-class DecidedPod(Value, frozen=True):
-    """The outcome of a mutating pass, and the patch that carries it out, if there is any."""
-
-    outcome: Outcome
-    patch: EncodedPatch | None
 
 
 class _Decision:
@@ -77,7 +70,7 @@ class RecentDecisions:
         decided = patched_pod(pod, decide(pod, context))
         if self._seen.note(owner) and isinstance(decided.outcome, Rewritten):
             made = _Decision(without_drawn(pod), context, decided)
-            self._kept.keep(owner, made, size * _OBJECTS)
+            self._kept.keep(owner, made, size * _OBJECTS + KEPT_END)
         return decided
 
 

@@ -15,20 +15,16 @@ from allocator.audit.record_source import UNNAMED, RecordSource
 from allocator.audit.record_writer import DeferRecord, RecordSink, make_now
 from allocator.cli.http_server import App, Receive, Scope, Send
 from webhook.admission import ephemeral_containers
-from webhook.admission.audit_record import (
-    DecisionContext,
-    audit,
-    confirmation_record,
-    record,
-)
+from webhook.admission.audit_record import audit
 from webhook.admission.context import AdmissionContext
 from webhook.admission.decide import confirm
 from webhook.admission.messages import refusal, warnings, word
 from webhook.admission.outcome import REQUESTING, Outcome, Refused, Rewritten
 from webhook.binding.binding_server import BindingHandler, LateError
 from webhook.caller.hook_paths import HookPaths
-from webhook.replicas.recent_decisions import DecidedPod, RecentDecisions, patched_pod
-from webhook.replicas.replica_records import ReplicaDecision, ReplicaRecords
+from webhook.replicas.decided_pod import DecidedPass, DecidedPod
+from webhook.replicas.recent_decisions import RecentDecisions, patched_pod
+from webhook.replicas.replica_records import ReplicaRecords, lone_record
 from webhook.review.admission_review import (
     BadObjectError,
     NotAReviewError,
@@ -52,6 +48,7 @@ LARGEST_BODY: Final = 7 * 1024 * 1024  # two objects of the API server's 3 MiB, 
 SLOWEST_BODY: Final = 5.0  # seconds; no hook of ours waits longer
 RETRY_SECONDS: Final = 1
 MOST: Final = 512  # reviews at a time
+_UTC_NOW: Final = partial(datetime.now, UTC)
 log = structlog.get_logger()
 
 
@@ -91,7 +88,7 @@ class PodHandler:
     defer: DeferRecord = make_now
     recent: RecentDecisions = field(default_factory=RecentDecisions)
     replicas: ReplicaRecords | None = None  # None: each record is made by itself
-    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    now: Callable[[], datetime] = _UTC_NOW
     ticks: Callable[[], float] = time.perf_counter
     note_unread: Callable[[UnreadReview], None] = lambda _: None  # a review of a pod
 
@@ -153,33 +150,27 @@ class PodHandler:
         self, decided: _Decided, view: AdmissionView, *, seconds: float, sink: RecordSink
     ) -> None:
         """Let a record be made of a decision; what surrounds it is noted now."""
-        request, step = decided.request, decided.step
-        outcome, patch = decided.judged.outcome, decided.judged.patch
+        judged, step = decided.judged, decided.step
+        outcome = judged.outcome
         asks = isinstance(outcome, REQUESTING) and outcome.recorded is not None
-        snapshot = self.snapshot_digest(view.context) if asks and step == "mutate" else ""
-        settings, age, at, caller = view.settings_digest, view.age, self.now(), self.source.caller()
-        if self.replicas is not None and patch is not None and isinstance(outcome, Rewritten):
-            made = ReplicaDecision(
-                request, outcome, patch, caller, settings, snapshot, step, at, seconds, age
-            )
-            if self.replicas.record(made):
-                return
+        made = DecidedPass(
+            decided.request,
+            judged,
+            self.source.caller(),
+            view.settings_digest,
+            self.snapshot_digest(view.context) if asks and step == "mutate" else "",
+            step,
+            self.now(),
+            seconds,
+            view.age,
+        )
+        replicas = self.replicas if isinstance(outcome, Rewritten) else None
+        if replicas is not None and replicas.record(made):
+            return
+        self.defer(partial(self._record_alone, made, sink), decided.size)
 
-        def make() -> None:
-            context = DecisionContext(
-                stamp=self.source.stamp(at, caller),
-                seconds=round(seconds, 6),
-                settings=settings,
-                snapshot=snapshot,
-                age=age,
-                step=step,
-            )
-            if step == "validate":
-                sink.remember(confirmation_record(request, outcome, context))
-            else:
-                sink.remember(record(request, outcome, context, patch=patch))
-
-        self.defer(make, decided.size)
+    def _record_alone(self, made: DecidedPass, sink: RecordSink) -> None:
+        sink.remember(lone_record(made, self.source))
 
     def _count(self, request: Request, outcome: Outcome) -> None:
         mode = str(outcome.choice.mode) if isinstance(outcome, Rewritten) else ""

@@ -1,25 +1,21 @@
 """The audit log: a record costs its caller no waiting, and one bad sink keeps nothing back."""
 
 import asyncio
-import json
 import time
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import msgspec
-from hypothesis import given
-from hypothesis import strategies as st
 
 from allocator.audit.audit_log import (
     BATCH,
     LARGEST_BATCH,
-    MOST_PENDING,
     AuditLog,
-    LineBuffer,
     Sink,
     SwitchedSink,
 )
+from allocator.audit.line_buffer import MOST_PENDING
 from allocator.audit.lines import line_of
 from allocator.audit.record import SettingsRecord
 from tests.harness.records import strict_record
@@ -102,43 +98,8 @@ def test_what_finds_the_queue_full_is_dropped_and_counted() -> None:
     assert lines.data.count(b"\n") == most
 
 
-@given(st.lists(st.binary(max_size=100_000).map(lambda one: one.replace(b"\n", b"")), max_size=9))
-def test_a_buffer_holds_whole_lines(texts: list[bytes]) -> None:
-    """However long they are, and again after it was cleared."""
-    buffer = LineBuffer()
-    for _ in range(2):
-        assert all(buffer.add(b"%b\n" % text) for text in texts)
-        chunks = list(buffer.chunks())
-        assert b"".join(chunks) == b"".join(b"%b\n" % text for text in texts)
-        assert all(chunk.endswith(b"\n") for chunk in chunks)
-        assert len(buffer) == sum(map(len, chunks))
-        buffer.clear()
-
-
 class Record(msgspec.Struct):
     text: str
-    rest: msgspec.Raw
-
-
-@given(st.lists(st.tuples(st.text(max_size=5000), st.booleans()), max_size=70))
-def test_records_are_encoded_when_they_are_written(texts: list[tuple[str, bool]]) -> None:
-    """In their order among lines; each chunk has whole lines."""
-    buffer = LineBuffer()
-    for _ in range(2):
-        for text, later in texts:
-            if later:
-                record = Record(text, msgspec.Raw(b'1,"more":2'))
-                assert buffer.add_encodable(record, 40_000)
-            else:
-                assert buffer.add(msgspec.json.encode({"text": text}) + b"\n")
-        chunks = list(buffer.chunks())
-        lines = b"".join(chunks).splitlines()
-        assert [json.loads(line) for line in lines] == [
-            {"text": text, "rest": 1, "more": 2} if later else {"text": text}
-            for text, later in texts
-        ]
-        assert all(chunk.endswith(b"\n") for chunk in chunks)
-        buffer.clear()
 
 
 def test_what_is_encoded_later_is_bounded_too() -> None:
@@ -146,7 +107,7 @@ def test_what_is_encoded_later_is_bounded_too() -> None:
     dropped = list[None]()
     journal = AuditLog((Lines(),), dropped=lambda: dropped.append(None))
     for _ in range(2000):
-        journal.remember_encodable(Record("", msgspec.Raw(b"1")), 16_384)
+        journal.remember_encodable(Record(""), 16_384)
 
     assert len(dropped) == 2000 - MOST_PENDING // 16_384
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from allocator.audit.lines import LARGEST, line_of
@@ -13,13 +13,15 @@ from allocator.audit.record import AdmissionRecord, AdmissionVerdict
 from allocator.catalog.keys import ASKED_KEY, DECISION_KEY
 from allocator.config.settings import Settings
 from allocator.model.gpu import Snapshot
-from allocator.model.untrusted import is_plain
+from allocator.model.untrusted import inert, is_plain
 from allocator.replay.request_codec import decode_request
 from tests.builders.pods import CORES, MEMORY, NUMBER, Json, container, pod, received
 from tests.harness.records import KeptRecords, strict_record
 from tests.properties.test_hostile_reviews import review
+from webhook.admission.audit_record import changes_json
 from webhook.admission.context import AdmissionContext
 from webhook.review.admission_review import NotAReviewError
+from webhook.review.json_patch import encoded, pointer_token
 from webhook.serve.admission import AdmissionView, PodHandler
 from webhook.serve.metrics import WebhookMetrics
 
@@ -170,3 +172,45 @@ def test_whatever_a_tenant_writes_the_record_is_bounded_and_plain(
         assert len(line) <= LARGEST
         assert is_plain(line.decode().rstrip("\n"))
         strict_record(line)
+
+
+ASKED_OPERATION = {"op": "add", "path": f"/metadata/annotations/{pointer_token(ASKED_KEY)}"}
+WRITES_ASKED = {**ASKED_OPERATION, "value": '{"mode":"mig"}'}
+
+
+def annotation_operation(name: str, value: str) -> Json:
+    return {"op": "add", "path": f"/metadata/annotations/{name}", "value": value}
+
+
+OPERATIONS = st.sampled_from(
+    [
+        WRITES_ASKED,
+        {**ASKED_OPERATION, "op": "remove"},
+        *(
+            annotation_operation(name, value)
+            for name in ("a", "\x7f", "\n", "\u202e", "\\", "\u00e9")
+            for value in ("b", "\\", "\x7f", "\n")
+        ),
+    ]
+)
+
+
+@example([annotation_operation("\x7f", "b"), WRITES_ASKED])
+@example([WRITES_ASKED, annotation_operation("a", "b")])
+@given(st.lists(OPERATIONS, max_size=5) | st.lists(OPERATIONS, min_size=48, max_size=53))
+def test_operations_on_annotations_are_recorded_without_what_was_asked(ops: list[Json]) -> None:
+    """And those at odd places without their value, whichever comes last."""
+    shown = [
+        {
+            "op": op["op"],
+            "path": inert(op["path"]),
+            **({"value": op["value"]} if is_shown_whole(op) else {}),
+        }
+        for op in ops[:50]
+    ]
+
+    assert orjson.loads(changes_json(encoded(ops))) == shown
+
+
+def is_shown_whole(op: Json) -> bool:
+    return "value" in op and op["path"] != ASKED_OPERATION["path"] and is_plain(op["path"])

@@ -30,7 +30,9 @@ from tests.harness.records import strict_record
 from tests.properties.test_hostile_reviews import review
 from tests.unit.webhook.admission.test_audit_record import ODD
 from webhook.admission.context import AdmissionContext
-from webhook.replicas.replica_records import MOST_BYTES, PodRecord, ReplicaDecision, ReplicaRecords
+from webhook.admission.outcome import Rewritten
+from webhook.replicas.decided_pod import DecidedPass, DecidedPod
+from webhook.replicas.replica_records import MOST_BYTES, PodRecord, ReplicaRecords
 from webhook.review.admission_review import NotAReviewError
 from webhook.serve.admission import AdmissionView, PodHandler
 from webhook.serve.metrics import WebhookMetrics
@@ -150,6 +152,7 @@ def asking(**metadata: object) -> Json:
     made = received(pod(container(limits={NUMBER: 1, MEMORY: 3000})))
     owner = {"kind": "ReplicaSet", "name": "r", "uid": "u-1", "controller": True}
     fields = {"generateName": "train-", "ownerReferences": [owner], **metadata}
+    del made["metadata"]["name"]  # the API server draws one later
     return {**made, "metadata": {**made["metadata"], **fields}}
 
 
@@ -166,15 +169,33 @@ def reviewed(
 
 
 def test_replicas_share_all_but_what_is_their_own() -> None:
-    """From the third on: what the second has is kept, because a single pod shares nothing."""
-    names = [f"train-{number}" for number in range(6)]
-    webhook = compare([reviewed(n, asking(name=name)) for n, name in enumerate(names)])
+    """From the second on: its decision is kept, because a single pod shares nothing."""
+    webhook = compare([reviewed(n) for n in range(6)])
 
     rests = [record.schema for record in webhook.made]
-    assert [record.pod for record in webhook.made] == names
+    assert [record.review for record in webhook.made] == [f"r-{n:04}" for n in range(6)]
     assert rests[0] is not rests[1]
-    assert all(rest is rests[2] for rest in rests[2:])
+    assert all(rest is rests[1] for rest in rests[1:])
     assert len(msgspec.json.encode(webhook.made[0])) - len(bytes(rests[0])) < 400
+
+
+def test_replicas_that_are_asked_for_otherwise_share_what_is_theirs_again() -> None:
+    """The last review counts: those of one controller come one after another."""
+    bo = {"username": "bo", "groups": ["a"]}
+    other = [reviewed(n, userInfo=bo) for n in (4, 5)]
+    webhook = compare([*map(reviewed, range(4)), *other])
+
+    rests = [record.schema for record in webhook.made]
+    assert rests[3] is not rests[4]
+    assert rests[4] is rests[5]
+
+
+def test_who_has_many_groups_shares_nothing() -> None:
+    """Their names would be kept, beyond what was foreseen."""
+    people = {"username": "amy", "groups": [f"group-{n}" for n in range(500)]}
+    webhook = compare([reviewed(n, userInfo=people) for n in range(4)])
+
+    assert len({id(record.schema) for record in webhook.made}) == 4
 
 
 def test_pods_of_different_owners_share_what_they_ask_for() -> None:
@@ -185,7 +206,7 @@ def test_pods_of_different_owners_share_what_they_ask_for() -> None:
     )
 
     assert webhook.replicas is not None
-    assert webhook.replicas.parts == (1, 0)
+    assert webhook.replicas.parts == 1
 
 
 def changed(path: str, value: object) -> Json:
@@ -277,14 +298,14 @@ class Keys:
     """Keeps the decisions that come by; no subclass, because the class may be machine code."""
 
     def __init__(self) -> None:
-        self.seen: list[ReplicaDecision] = []
+        self.seen: list[DecidedPass] = []
 
-    def record(self, decision: ReplicaDecision) -> bool:
+    def record(self, decision: DecidedPass) -> bool:
         self.seen.append(decision)
         return True
 
 
-def decision_of(body: bytes) -> ReplicaDecision:
+def decision_of(body: bytes) -> DecidedPass:
     """Return what a reviewer hands over of one review."""
     keys, webhook = Keys(), Webhook()
     replace(webhook.handler(shares=False), replicas=cast(ReplicaRecords, keys)).mutate(body)
@@ -292,11 +313,27 @@ def decision_of(body: bytes) -> ReplicaDecision:
     return decision
 
 
+def rewritten(decision: DecidedPass) -> Rewritten:
+    outcome = decision.decided.outcome
+    assert isinstance(outcome, Rewritten)
+    return outcome
+
+
 ONE = decision_of(reviewed(1)[0])
-COSTS = ONE.outcome.choice.mode_costs
-ASKING = ONE.outcome.request.containers[0]
+OUTCOME = rewritten(ONE)
+
+
+def with_outcome(**fields: object) -> DecidedPass:
+    """Return the same pass with another outcome, and the same patch."""
+    return structs.replace(
+        ONE, decided=DecidedPod(structs.replace(OUTCOME, **fields), ONE.decided.patch)
+    )
+
+
+COSTS = OUTCOME.choice.mode_costs
+ASKING = OUTCOME.request.containers[0]
 EARLIER = ModeChoice(Mode.MIG, ModeSource.ONLY, "because")
-RECORDED = ONE.outcome.recorded
+RECORDED = OUTCOME.recorded
 assert RECORDED is not None
 
 
@@ -310,25 +347,21 @@ def both(**fields: bool) -> Mapping[str, object]:
 CHANGES: dict[str, Mapping[str, object]] = {
     "digest": {"digest": "another"},
     "warnings": {"warnings": ("take care",)},
-    "mode": {"choice": structs.replace(ONE.outcome.choice, mode=Mode.MEMORY_ONLY)},
-    "source": {"choice": structs.replace(ONE.outcome.choice, source=ModeSource.ONLY)},
-    "why": {"choice": structs.replace(ONE.outcome.choice, why="because")},
-    "fewer-costs": {"choice": structs.replace(ONE.outcome.choice, mode_costs=COSTS[1:])},
+    "mode": {"choice": structs.replace(OUTCOME.choice, mode=Mode.MEMORY_ONLY)},
+    "source": {"choice": structs.replace(OUTCOME.choice, source=ModeSource.ONLY)},
+    "why": {"choice": structs.replace(OUTCOME.choice, why="because")},
+    "fewer-costs": {"choice": structs.replace(OUTCOME.choice, mode_costs=COSTS[1:])},
     "costs": {
         "choice": structs.replace(
-            ONE.outcome.choice, mode_costs=(structs.replace(COSTS[0], cost=7), *COSTS[1:])
+            OUTCOME.choice, mode_costs=(structs.replace(COSTS[0], cost=7), *COSTS[1:])
         )
     },
     "mode-asked": {"asked": Asked(mode="mig")},
     "given": {
-        "request": structs.replace(
-            ONE.outcome.request, containers=(structs.replace(ASKING, count=9),)
-        )
+        "request": structs.replace(OUTCOME.request, containers=(structs.replace(ASKING, count=9),))
     },
-    "priority": {"request": structs.replace(ONE.outcome.request, priority=Priority.HIGH)},
-    "constraints": {
-        "request": structs.replace(ONE.outcome.request, filters=Filters(models=("A100",)))
-    },
+    "priority": {"request": structs.replace(OUTCOME.request, priority=Priority.HIGH)},
+    "constraints": {"request": structs.replace(OUTCOME.request, filters=Filters(models=("A100",)))},
     "asked": {
         "recorded": replace(
             RECORDED, request=structs.replace(RECORDED.request, filters=Filters(uuids=("G",)))
@@ -357,14 +390,14 @@ def test_passes_share_nothing() -> None:
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_decisions_that_differ_share_nothing(change: Mapping[str, object]) -> None:
     """In each thing that a record tells of a decision, also with equal digests."""
-    other = structs.replace(ONE, outcome=structs.replace(ONE.outcome, **change))
+    other = with_outcome(**change)
     made = recorded(ONE, ONE, ONE, other, other, other, ONE, other)
 
     assert made[0] != made[3]
     assert made == [made[0]] * 3 + [made[3]] * 3 + [made[0], made[3]]
 
 
-def recorded(*decisions: ReplicaDecision) -> list[bytes]:
+def recorded(*decisions: DecidedPass) -> list[bytes]:
     """Return the ends of the records of *decisions*."""
     made: list[bytes] = []
     source = RecordSource(Component.WEBHOOK)
@@ -386,7 +419,7 @@ def with_policy(policy: NamespacePolicy) -> Mapping[str, object]:
 
 def with_count(count: int) -> Mapping[str, object]:
     container_request = structs.replace(ASKING, count=count)
-    return {"request": structs.replace(ONE.outcome.request, containers=(container_request,))}
+    return {"request": structs.replace(OUTCOME.request, containers=(container_request,))}
 
 
 @pytest.mark.parametrize(
@@ -404,10 +437,7 @@ def test_two_unusual_decisions_share_nothing(
     one: Mapping[str, object], other: Mapping[str, object]
 ) -> None:
     """Neither is like most, and neither is like the other."""
-    first, second = (
-        structs.replace(ONE, outcome=structs.replace(ONE.outcome, **change))
-        for change in (one, other)
-    )
+    first, second = with_outcome(**one), with_outcome(**other)
     made: list[bytes] = []
     source = RecordSource(Component.WEBHOOK)
     records = ReplicaRecords(lambda record, _: made.append(rest_of(record)), source)
@@ -420,20 +450,15 @@ def test_two_unusual_decisions_share_nothing(
 
 
 def test_what_is_kept_is_bounded() -> None:
-    """However many workloads a tenant makes, each with replicas."""
-    webhook = Webhook()
-    owner = {"kind": "ReplicaSet", "name": "r", "controller": True}
-    bodies = [
-        reviewed(n, asking(ownerReferences=[{**owner, "uid": f"u-{n // 3}"}])) for n in range(3000)
-    ]
-    assert len(webhook.lines(bodies, shares=True)) == 3000
+    """However many amounts a tenant thinks of."""
+    records = ReplicaRecords(lambda _, __: None, RecordSource(Component.WEBHOOK))
+    handler = replace(Webhook().handler(shares=False), replicas=records)
+    for memory in range(1000, 6000):
+        spec = received(pod(container(limits={NUMBER: 1, MEMORY: memory})))["spec"]
+        handler.mutate(reviewed(memory, {**asking(), "spec": spec})[0])
 
-    replicas = webhook.replicas
-    assert replicas is not None
-    alike, workloads = replicas.parts
-    assert alike == 1
-    assert MOST_BYTES // 2 < replicas.size <= 2 * MOST_BYTES
-    assert 500 < workloads < 2900
+    assert MOST_BYTES // 2 < records.size <= MOST_BYTES
+    assert 500 < records.parts < 4900
 
 
 def test_a_patch_that_is_recorded_in_part_is_told_apart_too() -> None:
@@ -450,3 +475,11 @@ def test_what_is_large_is_recorded_by_itself() -> None:
     webhook = compare([reviewed(n, large) for n in range(4)])
 
     assert webhook.made == []
+
+
+def test_what_is_too_long_for_a_line_is_recorded_by_itself() -> None:
+    """There it is cut."""
+    records = ReplicaRecords(lambda _, __: None, RecordSource(Component.WEBHOOK))
+
+    assert records.record(with_outcome(warnings=("w" * 900,) * 9))
+    assert not records.record(with_outcome(warnings=("w" * 900,) * 16))
