@@ -191,7 +191,7 @@ def test_a_daemon_without_a_record_is_ended_at_once(node: Node) -> None:
             await node.client.start(GPU)
         record.rmdir()
         children = node.client._children  # noqa: SLF001 -- it has no record
-        assert children[GPU].wait() == -signal.SIGKILL
+        assert children[GPU].wait(10) == -signal.SIGKILL
         await node.client.start(GPU)
 
     run(story)
