@@ -105,8 +105,11 @@ class DaemonClient:
         self._kill_all(self._servers.pop(gpu, frozenset()))
         try:
             record = await asyncio.to_thread(self._start, gpu, static)
-            record = msgspec.structs.replace(record, static=static)
-            (Path(self._folders(gpu).root) / _RECORD).write_bytes(msgspec.json.encode(record))
+            try:
+                self._write_record(gpu, msgspec.structs.replace(record, static=static))
+            except OSError:  # nobody would know it, and the next could not start beside it
+                self._kill_all({record})
+                raise
         except OSError as error:
             raise DaemonError(f"{self._options.program} cannot be started: {error}") from error
         loop = asyncio.get_running_loop()
@@ -222,9 +225,7 @@ class DaemonClient:
             return
         options = f"size={size}m,mode=1777,nosuid,nodev,noexec"
         command = ["mount", "-t", "tmpfs", "-o", options, "vgpu-mps", str(shared)]
-        done = subprocess.run(  # noqa: S603 - our own command line
-            command, capture_output=True, timeout=ANSWER_TIMEOUT, check=False
-        )
+        done = _run(command, within=self._options.patience)
         if done.returncode:
             why = done.stderr.decode(errors="replace").strip()
             raise OSError(f"{' '.join(command)}: {why}")
@@ -263,9 +264,7 @@ class DaemonClient:
         )
         answer = ""
         for command in (systemd_command(plan), main_pid_command(gpu)):
-            done = subprocess.run(  # noqa: S603 - our own command line
-                command, capture_output=True, timeout=START_TIMEOUT, check=False
-            )
+            done = _run(command, within=START_TIMEOUT)
             if done.returncode:
                 why = done.stderr.decode(errors="replace")
                 raise DaemonError(f"systemd does not start its MPS daemon: {quote(why.strip())}")
@@ -289,6 +288,10 @@ class DaemonClient:
         except (OSError, ValueError):
             return None
 
+    def _write_record(self, gpu: str, record: _Record) -> None:
+        path = Path(self._folders(gpu).root) / _RECORD
+        path.write_bytes(msgspec.json.encode(record))
+
     def _lives(self, record: _Record) -> bool:
         stat = self._stat(record.pid)
         ended = stat.rpartition(")")[2].split()[:1] in (["Z"], ["X"])
@@ -304,6 +307,16 @@ class DaemonClient:
         """Return what the daemon wrote last, as the end of a sentence."""
         lines = _end_of(Path(self._folders(gpu).log) / _LOG).strip().splitlines()
         return f": {quote(lines[-1])}" if lines else ""
+
+
+def _run(command: Sequence[str], *, within: float) -> subprocess.CompletedProcess[bytes]:
+    """Run *command* to its end; raises OSError, and DaemonError where it hangs."""
+    try:
+        return subprocess.run(  # noqa: S603 - our own command line
+            command, capture_output=True, timeout=within, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise DaemonError(f"{command[0]} does not end within {within:g} s") from error
 
 
 def _end_of(path: Path) -> str:

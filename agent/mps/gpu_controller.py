@@ -283,7 +283,6 @@ class MpsGpuController:
             case StartDaemon(static):
                 await daemons.prepare(gpu)
                 await daemons.start(gpu, static=static)
-                self._forget_limits()
             case StartServer():
                 await daemons.ask(gpu, start_server())
                 pids = pids_of(await daemons.ask(gpu, SERVER_LIST))

@@ -97,7 +97,7 @@ class WatchedMetadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class WatchedResources(msgspec.Struct, frozen=True, gc=False):
-    """What a container may use at most; amounts are not read, whatever they are."""
+    """What a container may use at most; amounts are not read, but for whether they are zero."""
 
     limits: dict[str, msgspec.Raw] | None = None
 

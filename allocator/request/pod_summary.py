@@ -13,6 +13,7 @@ from allocator.request.pod_fields import WatchedContainer, WatchedPod, decode_wa
 
 MOST_SHARED: Final = 256  # different lists of resources that exist once
 MOST_RESOURCES: Final = 32  # names kept of a pod; tenants may write a megabyte of them
+_NOTHING: Final = frozenset({b'"0"', b"0"})  # the JSON of an amount
 _KNOWN: Final = tuple(text for v in CATALOGUE for text in (*v.prefixes, *v.resources))
 
 
@@ -26,7 +27,8 @@ class PodSummary:
     node: str  # empty until the pod is bound
     deleting: bool  # it has a deletion timestamp
     over: bool  # its containers have ended for good
-    extended: tuple[str, ...] = ()  # extended resources named in limits, at most MOST_RESOURCES
+    # extended resources of which limits name more than nothing, at most MOST_RESOURCES
+    extended: tuple[str, ...] = ()
     # Of a bound pod's annotation; may be empty, and anybody may have written it.
     assignment_json: str = ""
     group: str = ""  # its PodGroup as its annotations name it; may be empty or not exist
@@ -98,14 +100,15 @@ def _shared_names(names: tuple[str, ...]) -> tuple[str, ...]:
 def _extended_resources(containers: Sequence[WatchedContainer]) -> tuple[str, ...]:
     """Return the names with a slash, which only extended resources have, each once.
 
-    Of too many, those of a known vocabulary come first, so that no pod hides its request.
+    One of which a container may use nothing is left out. Of too many, those of a known vocabulary
+    come first, so that no pod hides its request.
     """
     names = {
         name: None
         for container in containers
         if container.resources is not None
-        for name in container.resources.limits or ()
-        if "/" in name
+        for name, amount in (container.resources.limits or {}).items()
+        if "/" in name and bytes(amount) not in _NOTHING
     }
     if len(names) <= MOST_RESOURCES:
         return tuple(names)

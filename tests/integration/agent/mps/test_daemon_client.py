@@ -169,6 +169,60 @@ def test_a_damaged_record_names_no_process(node: Node, record: str) -> None:
     run(story)
 
 
+def test_a_daemon_of_an_earlier_release_has_no_partitions(node: Node) -> None:
+    """Its record does not say so."""
+
+    async def story() -> None:
+        await node.client.prepare(GPU)
+        (Path(node.folders.root) / "daemon.json").write_text('{"pid":1,"started":0}')
+        assert not node.client.is_static(GPU)
+
+    run(story)
+
+
+def test_a_daemon_without_a_record_is_ended_at_once(node: Node) -> None:
+    """Nobody would find it again, and no other could start beside it."""
+
+    async def story() -> None:
+        await node.client.prepare(GPU)
+        record = Path(node.folders.root) / "daemon.json"
+        record.mkdir()  # stands for a disk that is full
+        with pytest.raises(DaemonError, match="cannot be started"):
+            await node.client.start(GPU)
+        record.rmdir()
+        children = node.client._children  # noqa: SLF001 -- it has no record
+        assert children[GPU].wait(10) == -signal.SIGKILL
+        await node.client.start(GPU)
+
+    run(story)
+
+
+def test_folders_that_cannot_be_made_are_told(node: Node) -> None:
+    """As one of the daemon's troubles, which its GPU waits for."""
+    (node.root / "mps").write_text("a file")
+
+    async def story() -> None:
+        with pytest.raises(DaemonError, match="folders of its MPS daemon cannot be made"):
+            await node.client.prepare(GPU)
+
+    run(story)
+
+
+def test_a_mount_that_hangs_is_told(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It must not end the agent, which serves the other GPUs."""
+    mount = node.root / "bin" / "mount"
+    mount.write_text("#!/bin/sh\nexec sleep 600\n")
+    mount.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{mount.parent}:{os.environ['PATH']}")
+    options = DaemonOptions(host_root=str(node.root), shared_memory=MiB(64), patience=0.2)
+
+    async def story() -> None:
+        with pytest.raises(DaemonError, match="mount does not end within"):
+            await DaemonClient(node.root, options).prepare(GPU)
+
+    run(story)
+
+
 def test_a_pid_file_of_a_tenant_is_not_read(node: Node) -> None:
     """Clients have the folder of pipes mounted, and may write there what they like."""
 

@@ -55,6 +55,10 @@ def test_little_is_enough() -> None:
         pytest.param({"volcano.sh/vgpu-misspelt": 1}, True, id="our-prefix"),
         pytest.param({"nvidia.com/gpu": 1, "cpu": 1}, False, id="foreign"),
         pytest.param({}, False, id="nothing"),
+        pytest.param({NUMBER: "0"}, False, id="none-of-ours"),
+        pytest.param({NUMBER: 0}, False, id="none-as-a-number"),
+        pytest.param({NUMBER: "0", MEMORY: "3000"}, True, id="none-with-memory"),
+        pytest.param({NUMBER: "00"}, True, id="what-no-api-server-writes"),
     ],
 )
 def test_what_asks_for_vgpu(limits: Json, *, asks: bool) -> None:

@@ -9,7 +9,13 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from allocator.audit.record import parse_record
-from console.receive.store_thread import MOST_WAITING, QueueFullError, StoreThread
+from console.receive.store_thread import (
+    MOST_WAITING,
+    PAUSE_SECONDS,
+    PRUNE_SECONDS,
+    QueueFullError,
+    StoreThread,
+)
 from console.records.rows import StoredRecord
 from console.store.store import Retention, StoreError
 from tests.builders.sent_records import admission
@@ -129,6 +135,25 @@ def test_everything_that_need_not_be_kept_goes() -> None:
         assert store.pruned[0] == "2026-11-21T17:16:40.000Z"
 
     assert len(play(scene).pruned) == 4
+
+
+def test_pruning_lets_others_have_their_turn() -> None:
+    """A pause after each part, and a longer one before the next look, also after a failure."""
+    clock, store = FakeClock(), HeldRecordStore()
+
+    async def run() -> None:
+        with contextlib.closing(StoreThread(store, clock=clock.clock())) as thread:
+            store.prunable = 25
+            task = asyncio.create_task(thread.prune_for_ever(Retention()))
+            async with asyncio.timeout(5):
+                while len(store.pruned) < 6:  # noqa: ASYNC110 -- the store is no task
+                    await asyncio.sleep(0.001)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(run())
+
+    assert clock.slept[:5] == [PAUSE_SECONDS] * 3 + [PRUNE_SECONDS] * 2
 
 
 def test_a_store_that_cannot_remove_is_asked_again() -> None:

@@ -117,6 +117,29 @@ def test_the_author_of_a_template_stays_known(store: SqlStore) -> None:
     assert (row.requester, row.requester_source) == ("amy", "workload")
 
 
+def test_nothing_is_left_of_what_was_removed(store: SqlStore) -> None:
+    """Tables that no list shows shrink too; of a workload its author stays, for a year."""
+    versions = [
+        workload(n * MINUTE, user="amy", template=f"t-{n}", operation="UPDATE") for n in range(9)
+    ]
+    store.append(stored(settings_of(), snapshot_of(), *versions))
+    pruned(store, TWO_DAYS)
+    assert left(store, "content") == 0
+    assert 0 < left(store, "workload") < len(versions)
+    while store.prune(TWO_DAYS, "2027-11-21T12:00:00Z") > 0:
+        pass
+    assert left(store, "workload") > 0
+    store.prune(TWO_DAYS, "2027-11-24T12:00:00Z")
+    assert left(store, "workload") == 0
+
+
+def left(store: SqlStore, table: str) -> int:
+    """Return how many rows are in a table that no question of the store tells of."""
+    with store._database.reading() as transaction:  # noqa: SLF001 -- see above
+        [[rows]] = transaction.rows(f"SELECT count(*) FROM {table}")  # noqa: S608 -- ours
+    return int(rows)
+
+
 def test_beyond_its_size_the_oldest_go(store: SqlStore) -> None:
     """A store that is too large shrinks from its old end, a batch at a time."""
     store.append(stored(*(refused(n * 1000, digest=f"d-{n}") for n in range(3 * BATCH))))
