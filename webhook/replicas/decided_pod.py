@@ -14,9 +14,7 @@ from webhook.admission.outcome import Outcome
 from webhook.review.admission_review import Request
 from webhook.review.json_patch import EncodedPatch
 
-KEPT_END: Final = (
-    LARGEST  # bytes of an end that is kept, and of the review that it is compared with
-)
+KEPT_END: Final = LARGEST  # bytes of an end that is kept, and of the review it is compared with
 LARGEST_OWN: Final = 2048  # bytes of what a record has of its pod alone, in JSON
 LARGEST_END: Final = LARGEST - LARGEST_OWN  # bytes of all else
 _LONGEST_COMPARED: Final = 512  # characters
