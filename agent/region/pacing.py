@@ -76,7 +76,7 @@ def _advance(
         return replace(account, at=now, waited_at=now if account.waits else waited_at)
     elapsed = min(max(now - account.at, 0.0), LONGEST_LOOK)  # the clock may have been set
     beyond = max(0.0, account.beyond + (used - promise) * elapsed)
-    trusted = waited_at is None or abs(now - waited_at) > CALM_SECONDS
+    trusted = waited_at is None or now - waited_at > CALM_SECONDS
     if trusted and beyond < PATIENCE:
         return ComputeAccount(at=now, beyond=beyond)
     beyond = min(beyond, promise * LONGEST_WAIT)

@@ -5,6 +5,7 @@ namespaces; the driver's view of them is that of the stand-ins for NVML and CUDA
 """
 
 import asyncio
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,7 +53,11 @@ class LibraryNode:
         assert isinstance(installed, Installed), installed
         self.processes = Processes(folder)
         self.regions = RegionFiles(self.host_root, self.processes, library=installed)
-        self.inspector = Inspector(self.regions, self.processes)
+        self.ahead = 0.0  # seconds by which the agent's day is later than the programs'
+        self.percent = 40  # of compute that each process is said to use
+        self.inspector = Inspector(
+            self.regions, self.processes, now=lambda: time.time() + self.ahead
+        )
         self._started = 0
 
     def share(self, *memory: int, cores: int = 30) -> Share:
@@ -133,7 +138,7 @@ class LibraryNode:
     def seen(self) -> tuple[Process, ...]:
         """Return the processes on GPUs as the driver sees them."""
         return tuple(
-            Process(pid=pid, gpu=gpu, memory=MiB(held // MIB), utilization=40)
+            Process(pid=pid, gpu=gpu, memory=MiB(held // MIB), utilization=self.percent)
             for gpu in self.uuids
             for pid, held in sorted(self.driver.held(gpu).items())
         )

@@ -13,6 +13,7 @@ from agent.region.feedback import SharingContainer, flags_by_container
 from agent.region.layout import BY_NAME
 from agent.region.pacing import (
     CALM_SECONDS,
+    LONGEST_LOOK,
     LONGEST_WAIT,
     PATIENCE,
     TOLERANCE,
@@ -112,14 +113,14 @@ def test_bursts_that_the_library_evens_out_are_left_to_it() -> None:
 def test_a_program_that_becomes_modest_is_left_to_the_library_again() -> None:
     """After a minute in which it did not wait; then the agent has patience anew."""
     greedy = True
-    program = Program(30, lambda _: 100.0 if greedy else 20.0)
+    program = Program(80, lambda _: 100.0 if greedy else 20.0)
     program.run(60)
     assert program.waited > 0
     greedy = False
     program.run(CALM_SECONDS + LONGEST_WAIT)
     waited, greedy = program.waited, True
 
-    program.run(PATIENCE / 70 - 2 * LOOK)
+    program.run(PATIENCE / 20 - 2 * LOOK)
 
     assert program.waited == waited
 
@@ -145,9 +146,10 @@ def test_a_program_that_cannot_be_held_is_told() -> None:
     assert not program.accounts.unheld
 
 
-def test_a_program_that_waits_is_not_told() -> None:
+@pytest.mark.parametrize("promise", [30, 80])
+def test_a_program_that_waits_is_not_told(promise: int) -> None:
     """What it launched before still shows in the driver's average for a look or two."""
-    program = Program(30, lambda _: 100.0)
+    program = Program(promise, lambda _: 100.0)
     told = []
     for _ in range(100):
         program.run(LOOK)
@@ -171,15 +173,28 @@ def test_who_has_no_limit_or_another_one_is_not_paced(promise: int | None, layou
 
 
 @pytest.mark.parametrize("step", [-3600.0, 0.0, 3600.0])
-def test_a_clock_that_is_set_proves_nothing(step: float) -> None:
+@pytest.mark.parametrize("used", [0, 100])
+def test_a_clock_that_is_set_proves_nothing(used: int, step: float) -> None:
     """One look stands for a few seconds at most."""
     accounts = ComputeAccounts()
-    accounts = accounts.advance({"a": container(100)}, 10_000.0)
-    accounts = accounts.advance({"a": container(100)}, 10_000.0 + step)
+    accounts = accounts.advance({"a": container(used)}, 10_000.0)
+    accounts = accounts.advance({"a": container(used)}, 10_000.0 + step)
 
     assert not accounts.waiting
     [account] = accounts.by_key.values()
-    assert 0 <= account.beyond <= PATIENCE * 2
+    assert 0 <= account.beyond <= max(0, used - 30) * LONGEST_LOOK
+
+
+def test_two_looks_at_one_moment_hold_nobody() -> None:
+    """Who has made up for everything goes on."""
+    program = Program(30, lambda _: 100.0)
+    program.run(60)
+    program.demand = lambda _: 0.0
+    program.run(LONGEST_WAIT + 2 * LOOK)
+    for _ in range(2):
+        program.look(0)
+
+    assert not program.accounts.waiting
 
 
 def test_a_driver_that_is_silent_changes_nothing() -> None:
