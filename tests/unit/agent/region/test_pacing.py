@@ -146,7 +146,7 @@ def test_a_program_that_cannot_be_held_is_told() -> None:
     assert not program.accounts.unheld
 
 
-@pytest.mark.parametrize("promise", [30, 80])
+@pytest.mark.parametrize("promise", [30, 84])
 def test_a_program_that_waits_is_not_told(promise: int) -> None:
     """What it launched before still shows in the driver's average for a look or two."""
     program = Program(promise, lambda _: 100.0)
