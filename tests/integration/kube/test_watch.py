@@ -211,9 +211,14 @@ def test_a_list_whose_watch_has_expired_is_paced() -> None:
     """A server that forgets the version of its own list is not asked for lists without a pause."""
 
     async def scenario(watched: Watched) -> None:
+        expired = {"type": "ERROR", "object": {"kind": "Status", "code": 410}}
+        before = None
         for failures in (1, 2):
-            expired = {"type": "ERROR", "object": {"kind": "Status", "code": 410}}
-            await watched.until_true(lambda: bool(watched.server.streams))
+            await watched.until_true(
+                # The server learns later that the one before has ended.
+                lambda before=before: watched.server.streams[-1:] not in ([], [before])  # type: ignore[misc]
+            )
+            before = watched.server.streams[-1]
             watched.server.inject(expired)
             await watched.until_true(
                 lambda failures=failures: watched.pulse.failures == failures  # type: ignore[misc]
