@@ -6,7 +6,7 @@ from allocator.model.request import Mode
 from tests.builders.model import A100_40, T4, nodes_of
 from tests.builders.pods import MEMORY, MODE, NUMBER
 from tests.cluster.api import Json, wait_for
-from tests.cluster.volcano_site import ROOM, SERVED_WITHIN, Rig
+from tests.cluster.volcano_site import POD_GROUPS, ROOM, SERVED_WITHIN, Rig
 
 JOB = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}
 PRIORITIES = {"high": 100, "med": 50, "low": 10}
@@ -76,7 +76,6 @@ def _settled(rig: Rig, team: str, phases: dict[str, str]) -> None:
 def test_the_job_with_the_highest_priority_runs_first(rig: Rig, what: str) -> None:
     """Three Jobs want all there is: the high one runs, and when it is deleted the med one does."""
     node = f"rank-{what}"
-    rig.serve(nodes_of(1, T4, name=node), ROOM | {"cpu": "6"} if what == "cpu" else ROOM)
     team = rig.site.namespace()
     cpu, vgpu = {"requests": {"cpu": "2"}}, {"limits": {NUMBER: 1, MEMORY: 5000}}
     # Only the guide's own Job is written as it is there: it knows of one node, and so of no pool.
@@ -84,6 +83,10 @@ def test_the_job_with_the_highest_priority_runs_first(rig: Rig, what: str) -> No
 
     for name in PRIORITIES:
         rig.job(team, job(f"priority-{name}", pod, priorityClassName=f"{name}-priority"))
+    # Nothing is taken away from a Job that runs: Volcano must know all three before there is room.
+    groups = POD_GROUPS.format(team)
+    wait_for(lambda: len(rig.site.api.get(groups)["items"]) == len(PRIORITIES))
+    rig.serve(nodes_of(1, T4, name=node), ROOM | {"cpu": "6"} if what == "cpu" else ROOM)
     _settled(
         rig,
         team,
