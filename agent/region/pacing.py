@@ -7,14 +7,14 @@ what the driver sees, and holds all launches of such a container back for whole 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
 from agent.region.feedback import SWITCH_READ_AT_EVERY_LAUNCH, SharingContainer
 
-# In percent of a GPU's compute times seconds.
-PATIENCE: Final = 300.0  # beyond the promise until the agent steps in: the library may yet do it
+# Percent of a GPU times seconds beyond the promise, until the agent steps in: the library may yet.
+PATIENCE: Final = 300.0
 LONGEST_WAIT: Final = 10.0  # seconds that launches wait at a time
 CALM_SECONDS: Final = 60.0  # without waiting, after which a container is left to the library again
 LONGEST_LOOK: Final = 3.0  # seconds that one look may stand for
@@ -29,13 +29,9 @@ class ComputeAccount:
 
     at: float  # Unix seconds
     beyond: float = 0.0  # percent of a GPU times seconds; never less than nothing
-    waited_at: float | None = None  # when it waited last; None: the library is trusted
+    waits: bool = False  # whether its launches wait now
+    waited_at: float | None = None  # when they waited last; None: the library is trusted
     unheld: int = 0  # looks in a row at which it computed though it waited
-
-    @property
-    def waits(self) -> bool:
-        """Say whether its launches wait now."""
-        return self.waited_at == self.at
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +68,8 @@ def _advance(
 ) -> ComputeAccount:
     """Return the account after a look at *now*, at which the driver told *used* percent."""
     waited_at = account.waited_at
-    if used is None:  # not told this time
-        return replace(account, at=now, waited_at=now if account.waits else waited_at)
+    if used is None:  # nobody waits for what is not known: a driver may be silent for long
+        return ComputeAccount(at=now, beyond=account.beyond, waited_at=waited_at)
     elapsed = min(max(now - account.at, 0.0), LONGEST_LOOK)  # the clock may have been set
     beyond = max(0.0, account.beyond + (used - promise) * elapsed)
     trusted = waited_at is None or now - waited_at > CALM_SECONDS
@@ -86,6 +82,7 @@ def _advance(
     return ComputeAccount(
         at=now,
         beyond=beyond,
+        waits=waits,
         waited_at=now if waits else waited_at,
         unheld=account.unheld + 1 if still_computes else 0,
     )

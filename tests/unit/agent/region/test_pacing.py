@@ -197,8 +197,8 @@ def test_two_looks_at_one_moment_hold_nobody() -> None:
     assert not program.accounts.waiting
 
 
-def test_a_driver_that_is_silent_changes_nothing() -> None:
-    """Neither for whom waits nor for whom does not."""
+def test_nobody_waits_while_the_driver_is_silent() -> None:
+    """It may be for hours. What was used before is not forgotten, and nothing is added."""
     program = Program(30, lambda _: 100.0)
     program.look(None)
     assert not program.accounts.waiting
@@ -206,11 +206,15 @@ def test_a_driver_that_is_silent_changes_nothing() -> None:
     while "a" not in program.accounts.waiting:
         program.run(LOOK)
     before = program.accounts.by_key["a"].beyond
+    for _ in range(3):
+        program.now += LOOK
+        program.look(None)
+        assert not program.accounts.waiting
+        assert program.accounts.by_key["a"].beyond == before
     program.now += LOOK
-    program.look(None)
+    program.look(100)
 
     assert program.accounts.waiting == {"a"}
-    assert program.accounts.by_key["a"].beyond == before
 
 
 def test_who_waits_may_not_launch() -> None:
