@@ -344,7 +344,27 @@ CASES: Final = (
         ),
         calm={
             'vgpu_container_violation{namespace="team-a", pod="p", container="main", device="0",'
-            ' kind="numbering"}': "1x30"
+            ' kind="numbering"}': "1x30",
+            'vgpu_container_violation{namespace="team-a", pod="q", container="main", device="0",'
+            ' kind="compute"}': "1x30",
+        },
+    ),
+    AlertCase(
+        alert="VgpuComputeUnlimited",
+        series={
+            'vgpu_container_violation{namespace="team-a", pod="p", container="main", device="0",'
+            ' kind="compute"}': "_x5 1x30"
+        },
+        silent="9m",
+        fires="12m",
+        labels={"namespace": "team-a", "pod": "p", "container": "main"},
+        says=(
+            "team-a/p, container main. CUDA graphs are launched past the interception library. Its"
+            " neighbours on the GPU get less."
+        ),
+        calm={
+            'vgpu_container_violation{namespace="team-a", pod="p", container="main", device="0",'
+            ' kind="memory"}': "1x30"
         },
     ),
     AlertCase(

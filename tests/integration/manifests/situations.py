@@ -197,7 +197,10 @@ def well() -> Sequence[Target]:
 def ill() -> Sequence[Target]:
     """Return a cluster in which everything that still answers complains."""
     foreign = {SOFT: MiB(4096), CUT: MiB(2048)}
-    snapshot = idle(replace(WRONG, foreign=foreign), 7200.0)
+    # What exceeds its memory computes beyond its promise too.
+    greedy = tuple(replace(each, kind=ViolationKind.COMPUTE) for each in WRONG.violations)
+    wrong = replace(WRONG, foreign=foreign, violations=(*WRONG.violations, *greedy))
+    snapshot = idle(wrong, 7200.0)
     return (
         Target("vgpu-webhook", "vgpu-webhook-a", "cpu-1", webhook(fail)),
         Target("vgpu-webhook", "vgpu-webhook-b", "cpu-2", webhook(refuse, certified=False)),
