@@ -7,6 +7,7 @@ import json
 import re
 import tomllib
 from collections import defaultdict
+from collections.abc import Collection, Mapping
 
 import pytest
 
@@ -165,15 +166,34 @@ def test_all_is_served_again_after_the_certificates_are_lost(someone: Person) ->
     """With the Secret and every webhook pod gone, a new authority signs at once."""
     system = ("-n", "vgpu-admission-system")
     pods = ("-l", WEBHOOK_PODS, "--grace-period=0", "--force")
-    before = signing_authority(someone)
+    before, lost = signing_authority(someone), webhook_pods(someone).keys()
     someone.cluster.kubectl(*system, "delete", "secret", CERTIFICATES)
     someone.cluster.kubectl(*system, "delete", "pod", *pods)
 
     wait_for(lambda: signing_authority(someone) not in {"", before}, within=WITHIN)
+    # Containers of a pod that was deleted by force answer a while longer.
+    wait_for(lambda: are_replaced(webhook_pods(someone), lost), within=WITHIN)
     wait_for(lambda: admits(someone), within=WITHIN)
 
     someone.run("renewed")
     someone.cluster.kubectl("delete", "pod", "-n", TEAM, "renewed")
+
+
+def webhook_pods(someone: Person) -> dict[str, bool]:
+    """Return the names of the webhook's pods, and whether each is ready."""
+    pods = someone.cluster.get("pods", "-n", "vgpu-admission-system", "-l", WEBHOOK_PODS)["items"]
+    return {
+        pod["metadata"]["name"]: any(
+            condition["type"] == "Ready" and condition["status"] == "True"
+            for condition in pod["status"].get("conditions", ())
+        )
+        for pod in pods
+    }
+
+
+def are_replaced(pods: Mapping[str, bool], lost: Collection[str]) -> bool:
+    """Say whether as many *pods* as were *lost* are ready, and none of those is left."""
+    return len(pods) == len(lost) and all(pods.values()) and not pods.keys() & set(lost)
 
 
 def signing_authority(someone: Person) -> str:
