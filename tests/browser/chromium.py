@@ -108,15 +108,7 @@ class Browser:
         tab = Tab(self, attached["sessionId"])
         for domain in ("Page", "Runtime", "Log", "Network"):
             tab.call(f"{domain}.enable")
-        tab.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=False,
-        )
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        tab.call("Emulation.setEmulatedMedia", features=[scheme])
+        tab.look(width=width, height=height, dark=dark)
         tab.call("Emulation.setScriptExecutionDisabled", value=not script)
         return tab
 
@@ -130,6 +122,18 @@ class Tab:
 
     def call(self, method: str, **parameters: object) -> Json:
         return self.browser.call(method, self.session, **parameters)
+
+    def look(self, *, width: int, height: int = 900, dark: bool = False) -> None:
+        """Give the window this size and these colours; a page that is open is laid out anew."""
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", features=[scheme])
 
     def open(self, address: str) -> None:
         """Go to *address* and wait until it is loaded."""

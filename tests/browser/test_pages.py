@@ -1,13 +1,14 @@
 """Every page in a browser: axe-core's checks, widths, colours, and nothing from elsewhere."""
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.browser.axe import violations
-from tests.browser.chromium import Browser
+from tests.browser.chromium import Browser, Tab
 from tests.integration.console.serve.test_page_routes import PATHS
 
 # Where the suite is the gate, the first test may have to wait for Debian's package.
@@ -20,6 +21,8 @@ LOOKS = {
     "1440-light": (1440, False),
     "1440-dark": (1440, True),
 }
+# Those of which each page is seen in the other language: both widths and both colours.
+OTHER_LOOKS = ("360-light", "1440-dark")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +38,29 @@ def opened(browser: Browser, site: str) -> Opened:
     return Opened(browser, site)
 
 
+def assert_accessible(tab: Tab, axe: str, *, picture: str, looks: Iterable[str] = LOOKS) -> None:
+    """Look at the page in *tab* in some widths and colours.
+
+    axe-core finds nothing, and the page is as wide as the window: only tables scroll.
+    """
+    for look in looks:
+        width, dark = LOOKS[look]
+        tab.look(width=width, dark=dark)
+
+        if PICTURES:
+            tab.screenshot(Path(PICTURES, f"{picture}-{look}.png"))
+        assert violations(tab, axe) == [], look
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width, look
+    assert tab.complaints() == []
+
+
 @pytest.mark.parametrize("name", PATHS)
-@pytest.mark.parametrize("look", LOOKS)
-def test_a_page_is_accessible(opened: Opened, axe: str, *, name: str, look: str) -> None:
-    """axe-core finds nothing, and the page is as wide as the window: only tables scroll."""
-    width, dark = LOOKS[look]
-    tab = opened.browser.tab(width=width, dark=dark)
+def test_a_page_is_accessible(opened: Opened, axe: str, name: str) -> None:
+    """So it is, and it asks for nothing elsewhere."""
+    tab = opened.browser.tab()
     tab.open(opened.site + PATHS[name])
 
-    if PICTURES:
-        tab.screenshot(Path(PICTURES, f"{name}-{look}.png"))
-    assert violations(tab, axe) == []
-    assert tab.evaluate("document.documentElement.scrollWidth") <= width
-    assert tab.complaints() == []
+    assert_accessible(tab, axe, picture=name)
     assert {address.startswith((opened.site, "data:")) for address in tab.requests()} == {True}
 
 
@@ -66,51 +79,32 @@ def test_the_table_of_nodes_fits_a_small_laptop(opened: Opened) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/namespaces", "/login"])
-@pytest.mark.parametrize("look", LOOKS)
 def test_charts_and_the_login_are_accessible(
-    browser: Browser, measured_site: str, axe: str, *, path: str, look: str
+    browser: Browser, measured_site: str, axe: str, *, path: str
 ) -> None:
     """So they are with a Prometheus, and before anybody is known."""
-    width, dark = LOOKS[look]
-    tab = browser.tab(width=width, dark=dark)
+    tab = browser.tab()
     tab.open(measured_site + path)
 
-    if PICTURES:
-        tab.screenshot(Path(PICTURES, f"measured{path.replace('/', '-')}-{look}.png"))
-    assert violations(tab, axe) == []
-    assert tab.evaluate("document.documentElement.scrollWidth") <= width
-    assert tab.complaints() == []
+    assert_accessible(tab, axe, picture=f"measured{path.replace('/', '-')}")
 
 
 @pytest.mark.parametrize("name", PATHS)
-@pytest.mark.parametrize("look", ["360-light", "1440-dark"])
-def test_a_page_in_chinese_is_accessible(opened: Opened, axe: str, *, name: str, look: str) -> None:
+def test_a_page_in_chinese_is_accessible(opened: Opened, axe: str, name: str) -> None:
     """So it is in the other language, whose words are shorter but do not break at blanks."""
-    width, dark = LOOKS[look]
-    tab = opened.browser.tab(width=width, dark=dark)
+    tab = opened.browser.tab()
     tab.open(in_chinese(opened.site + PATHS[name]))
 
-    if PICTURES:
-        tab.screenshot(Path(PICTURES, f"{name}-zh-{look}.png"))
-    assert violations(tab, axe) == []
-    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert_accessible(tab, axe, picture=f"{name}-zh", looks=OTHER_LOOKS)
     assert tab.evaluate("document.documentElement.lang") == "zh-Hans"
-    assert tab.complaints() == []
 
 
-@pytest.mark.parametrize("look", ["360-light", "1440-dark"])
-def test_the_login_in_chinese_is_accessible(
-    browser: Browser, measured_site: str, axe: str, *, look: str
-) -> None:
-    width, dark = LOOKS[look]
-    tab = browser.tab(width=width, dark=dark)
+def test_the_login_in_chinese_is_accessible(browser: Browser, measured_site: str, axe: str) -> None:
+    tab = browser.tab()
     tab.open(in_chinese(f"{measured_site}/login"))
 
-    if PICTURES:
-        tab.screenshot(Path(PICTURES, f"login-zh-{look}.png"))
-    assert violations(tab, axe) == []
+    assert_accessible(tab, axe, picture="login-zh", looks=OTHER_LOOKS)
     assert "\u767b\u5f55" in tab.text()
-    assert tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def in_chinese(address: str) -> str:

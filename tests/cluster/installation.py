@@ -299,8 +299,12 @@ def installation(  # noqa: PLR0913 -- what a site may differ in
         found = Installation(plane=plane, api=api, kubeconfig=kubeconfig, tree=tree)
         stack.callback(found.stop)
         for _ in range(replicas):
-            found.add_replica(*options).start()
+            found.add_replica(*options)
+        # First, because a replica reads what the registrations call when it starts, and then
+        # every five seconds.
         found.point_at(found.first.port)
+        for replica in found.replicas:
+            replica.start()
         found.wait_until_called()
         yield found
         for replica in found.replicas:
