@@ -39,7 +39,7 @@ test: $(STAMP) ## run all tests, on a real control plane, a real kubelet and the
 	  trap 'kill $$beside' INT TERM; \
 	  $(MAKE) --no-print-directory --keep-going test-plane test-node test-install; \
 	  shown=$$?; wait $$beside; beside=$$?; cat $(VENV)/beside.log; \
-	  $(BIN)/python -m pytest -m patient $(PYTEST_ARGS); patient=$$?; \
+	  $(BIN)/python -m pytest -m patient $(PYTEST_ARGS) tests/cluster; patient=$$?; \
 	  exit $$((shown || beside || patient))
 
 test-fast: $(STAMP) ## run the tests that need no cluster
@@ -57,26 +57,26 @@ test-library: $(STAMP) ## run the tests on real builds of libvgpu.so, in the fol
 
 test-patient: $(STAMP) ## run the storms, which take minutes and need the machine for themselves
 	@$(BIN)/python -m tests.cluster.controlplane.build --all
-	@$(BIN)/python -m pytest -m patient $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -m patient $(PYTEST_ARGS) tests/cluster
 
 test-node: $(STAMP) ## run the tests on a real kubelet, which need root
 	@$(BIN)/python -m tests.cluster.controlplane.build --all
-	@$(BIN)/python -m pytest -m node $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -m node $(PYTEST_ARGS) tests/cluster
 
 test-install: $(STAMP) ## build the image and install it into a cluster of one node, which needs root
 	@$(BIN)/python -m tests.cluster.controlplane.build --all
-	@$(BIN)/python -m pytest -m install $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest $(PYTEST_ARGS) tests/install
 
 test-browser: $(STAMP) ## open the console's pages in Chromium; VGPU_PICTURES=FOLDER keeps pictures of them
 	@$(BIN)/python -m pytest -m browser $(PYTEST_ARGS) tests/browser
 
 test-plane: $(STAMP) ## run the tests on a real control plane without a kubelet, but the storms
 	@$(BIN)/python -m tests.cluster.controlplane.build --all
-	@$(BIN)/python -m pytest -m "cluster and not node and not install and not patient" $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -m "not node and not patient" $(PYTEST_ARGS) tests/cluster
 
 test-cluster: $(STAMP) ## run the tests on a real control plane only
 	@$(BIN)/python -m tests.cluster.controlplane.build --all
-	@$(BIN)/python -m pytest -m "cluster and not install" $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest $(PYTEST_ARGS) tests/cluster
 
 test-model: $(STAMP) ## run the model under SCHEDULES=2500 schedules from FIRST_SEED=0 on
 	@VGPU_SCHEDULES=$(or $(SCHEDULES),2500) VGPU_FIRST_SEED=$(or $(FIRST_SEED),0) \

@@ -59,6 +59,14 @@ COLLECTIONS: Final = (
     "/api/v1/namespaces",
     "/api/v1/pods",
 )
+# The image has no rich, which structlog would load where it is installed.
+_AS_IN_THE_IMAGE: Final = """
+import runpy, sys
+sys.modules["rich"] = None
+del sys.argv[0]
+sys.path.insert(0, sys.argv[0].rpartition("/")[0])
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 
 
 def console_memory(
@@ -101,7 +109,8 @@ def _console(
     ):
         (files / name).write_bytes(content)
     command: list[str | Path] = [
-        *(sys.executable, ROOT / "vgpu.py", "console", "--insecure-read-all"),
+        *(sys.executable, "-c", _AS_IN_THE_IMAGE, ROOT / "vgpu.py", "console"),
+        "--insecure-read-all",
         *(f"--listen={HOST}:{ports['pages']}", f"--records={HOST}:{ports['records']}"),
         *(f"--health={HOST}:{ports['health']}", f"--cert-files={files}", "--drain=1"),
         *(f"--store={store}", f"--kubeconfig={site.plane.kubeconfig}"),
