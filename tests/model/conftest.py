@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from tests.model.seeds import SEEDS
+from tests.model.seeds import SOUND
 
 REACHED: pytest.StashKey[Counter[str]] = pytest.StashKey()
 
@@ -22,6 +22,6 @@ def pytest_terminal_summary(
 ) -> None:
     reached = config.stash.get(REACHED, None)
     if reached is not None:
-        terminalreporter.section(f"model: seeds {SEEDS[0]} to {SEEDS[-1]}")
+        terminalreporter.section(f"model: {len(SOUND)} of the seeds {SOUND[0]} to {SOUND[-1]}")
         for what, count in sorted(reached.items()):
             terminalreporter.line(f"{count:>9,} {what}")
