@@ -4,8 +4,10 @@ import pytest
 
 from allocator.catalog.hami_keys import ALLOCATED_KEY, NODE_KEY, PHASE_KEY
 from allocator.config.settings import NodeAgent
+from allocator.model.request import Mode
 from tests.builders.gpunodes import entry
 from tests.builders.model import soft_grant
+from tests.builders.pods import MEMORY, NUMBER, container, pod
 from tests.harness.late_commits import NODE, bound, scene
 
 HAMI = NodeAgent.HAMI
@@ -62,3 +64,46 @@ def test_on_our_nodes_it_is_a_wish() -> None:
 
     assert [g.gpu for g in found.promised[0].containers[0].grants] == ["GPU-n0-1"]
     assert found.how == ["chosen"]
+
+
+def test_a_list_of_another_node_is_written_anew() -> None:
+    """HAMi's plugin serves by its own keys, which name this node only once we have written them."""
+    found = scene(bound(LISTED | {NODE_KEY: "n7"}, HAMI), agent=HAMI).sweep()
+
+    assert found.annotations[NODE_KEY] == "n0"
+    assert found.annotations[ALLOCATED_KEY] == "GPU-n0-0,NVIDIA,3000,0:;"
+    assert found.annotations[PHASE_KEY] == "allocating"
+
+
+def test_on_our_nodes_the_keys_of_volcanos_scheduler_are_written_too() -> None:
+    """It counts by them, whoever bound the pod."""
+    found = scene(bound(LISTED)).sweep()
+
+    assert found.annotations["volcano.sh/vgpu-ids-new"] == "GPU-n0-1,NVIDIA,3000,0:"
+
+
+def test_a_list_without_a_mode_means_a_share_in_software() -> None:
+    """HAMi's list tells no mode, and neither does a pod that did not come by our webhook."""
+    past_us = bound(LISTED, HAMI)
+    del past_us["metadata"]["annotations"]["volcano.sh/vgpu-mode"]
+
+    found = scene(past_us, agent=HAMI).sweep()
+
+    assert found.promised[0].containers[0].grants[0].mode is Mode.HAMI_CORE
+
+
+@pytest.mark.parametrize("listed", ["GPU-n0-1,NVIDIA,3000,0:;", "GPU-n0-1,NVIDIA,3000,0:;;"])
+def test_a_list_of_fewer_containers_says_which_gpus(listed: str) -> None:
+    """Not what each container has of them: both that ask are charged there."""
+    both = pod(
+        container("one", limits={NUMBER: 1, MEMORY: 3000}),
+        container("two", limits={NUMBER: 1, MEMORY: 3000}),
+    )
+
+    found = scene(bound(LISTED | {ALLOCATED_KEY: listed}, HAMI, both), agent=HAMI).sweep()
+
+    held = found.promised[0].containers
+    assert [(one.name, [grant.gpu for grant in one.grants]) for one in held] == [
+        ("one", ["GPU-n0-1"]),
+        ("two", ["GPU-n0-1"]),
+    ]
