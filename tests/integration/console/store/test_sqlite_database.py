@@ -19,6 +19,7 @@ from console.store import sqlite_database
 from console.store.opening import open_store
 from console.store.sql.schema import VERSION, VERSIONS
 from console.store.sql.sql_store import SqlStore
+from console.store.sqlite_database import SqliteDatabase
 from console.store.store import Retention, StoreError
 from tests.builders.records import bound, mutated, refused, stored, validated
 from tests.cluster.gate import unable
@@ -44,6 +45,63 @@ def read_all(file: Path) -> int:
         return len(list(store.export(EVERYTHING, RecordFilter())))
     finally:
         store.close()
+
+
+@pytest.mark.parametrize("opened_before", [False, True], ids=["new", "opened-again"])
+def test_connections_are_set_up_alike(file: Path, *, opened_before: bool) -> None:
+    """A commit waits for the disk, free pages can go, and no function runs from a schema."""
+    if opened_before:
+        filled(file)
+    database = SqliteDatabase(file)
+    with contextlib.closing(database):
+        with database.writing() as writer, database.reading() as reader:
+            for transaction in (writer, reader):
+                found = [
+                    transaction.rows(f"PRAGMA {name}")[0][0]
+                    for name in ("synchronous", "trusted_schema", "auto_vacuum", "journal_mode")
+                ]
+                assert found == [2, 0, 2, "wal"]  # FULL, off, INCREMENTAL
+        with pytest.raises(StoreError, match="readonly"), database.reading() as reader:
+            reader.run("DELETE FROM record")
+
+
+def test_a_read_sees_one_moment(file: Path) -> None:
+    """What is written between two of its questions is not in the second answer."""
+    filled(file)
+    database = SqliteDatabase(file)
+    count = "SELECT count(*) FROM record"
+    with contextlib.closing(database):
+        with database.reading() as reader:
+            before = reader.rows(count)
+            with database.writing() as writer:
+                writer.run("DELETE FROM record")
+            assert reader.rows(count) == before
+        with database.reading() as reader:
+            assert reader.rows(count) == [(0,)]
+
+
+def test_a_thread_reads_by_one_connection(file: Path) -> None:
+    """However often it asks."""
+    database = SqliteDatabase(file)
+    with contextlib.closing(database):
+        open_files = []
+        for _ in range(10):
+            with database.reading() as reader:
+                reader.rows("SELECT count(*) FROM record")
+            open_files.append(len(list(Path("/proc/self/fd").iterdir())))
+
+    assert len(set(open_files)) == 1
+
+
+def test_what_fails_in_the_middle_is_not_there(file: Path) -> None:
+    """And the next may write."""
+    filled(file)
+    database = SqliteDatabase(file)
+    with contextlib.closing(database):
+        with pytest.raises(StoreError), database.writing() as writer:
+            assert writer.run("DELETE FROM record") + writer.run("no SQL") == 0
+        with database.writing() as writer:
+            assert writer.rows("SELECT count(*) FROM record") == [(300,)]
 
 
 def test_a_truncated_file_is_an_error_that_names_it(file: Path) -> None:
