@@ -140,6 +140,7 @@ def is_said(rule: Rule, text: str) -> bool:
     ("installed", "row"),
     [pytest.param(row.installed, row, id=row.id) for row in TABLE],
     indirect=["installed"],
+    scope="module",  # or each row installs anew
 )
 def test_the_table(site: Site, row: Row) -> None:
     """The authorizer allows what roles should, and policies refuse what the row says.
