@@ -129,11 +129,13 @@ class DaemonClient:
 
     async def is_alive(self, gpu: str) -> bool:
         """Say whether the daemon's process exists, whoever started it."""
+        record = self._record(gpu)
+        alive = record is not None and self._lives(record)
+        # Afterwards, or one that ends in between is told as dead and never reaped.
         child = self._children.get(gpu)
         if child is not None and child.poll() is not None:  # reaps it
             del self._children[gpu]
-        record = self._record(gpu)
-        return record is not None and self._lives(record)
+        return alive
 
     def is_static(self, gpu: str) -> bool:
         """Say whether the daemon that was started last has partitions."""

@@ -1,9 +1,10 @@
-"""A PostgreSQL server of Debian's, below a folder of a test, reached by a Unix socket."""
+"""A PostgreSQL server of Debian's, reached by a Unix socket in a folder of its own."""
 
 import os
 import pwd
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,15 +25,22 @@ def programs() -> Path:
 
 
 @contextmanager
-def server(folder: Path) -> Iterator[str]:
-    """Run a server with its files in *folder*; yield the URL of its database ``postgres``."""
+def server() -> Iterator[str]:
+    """Run a server; yield the URL of its database ``postgres``.
+
+    Its folder is none of pytest's, to which each run that begins anew bars other users.
+    """
+    with tempfile.TemporaryDirectory(prefix="vgpu-postgres-") as name:
+        folder = Path(name)
+        if os.getuid() == 0:
+            shutil.chown(folder, _USER)
+        with _running(folder) as url:
+            yield url
+
+
+@contextmanager
+def _running(folder: Path) -> Iterator[str]:
     bin_folder, data, run = programs(), folder / "data", _as_server
-    folder.mkdir(parents=True, exist_ok=True)
-    if os.getuid() == 0:
-        for parent in (folder, *folder.parents[:3]):  # pytest's folders are its user's alone
-            if parent.stat().st_uid == 0 and parent != Path("/tmp"):
-                parent.chmod(parent.stat().st_mode | 0o711)
-        shutil.chown(folder, _USER)
     options = ("--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", f"--username={_USER}")
     run([bin_folder / "initdb", *options, f"--pgdata={data}"])
     settings = f"-c listen_addresses= -c unix_socket_directories={folder} -c shared_buffers=64MB"

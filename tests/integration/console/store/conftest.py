@@ -14,9 +14,9 @@ _NUMBERS = count()
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgres() -> Iterator[str]:
     """Yield the URL of a server."""
-    with server(tmp_path_factory.mktemp("pg")) as url:
+    with server() as url:
         yield url
 
 
