@@ -39,7 +39,7 @@ test: $(STAMP) ## run all tests, on a real control plane, a real kubelet and the
 	  trap 'kill $$beside' INT TERM; \
 	  $(MAKE) --no-print-directory --keep-going test-plane test-node test-install; \
 	  shown=$$?; wait $$beside; beside=$$?; cat $(VENV)/beside.log; \
-	  $(BIN)/python -m pytest -m patient $(PYTEST_ARGS) tests/cluster; patient=$$?; \
+	  $(MAKE) --no-print-directory test-patient; patient=$$?; \
 	  exit $$((shown || beside || patient))
 
 test-fast: $(STAMP) ## run the tests that need no cluster

@@ -1,4 +1,4 @@
-"""One fitting node among 1,500, of which a scheduler asks about a tenth."""
+"""One fitting node among 5,000, of which a scheduler asks about a tenth."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -18,10 +18,9 @@ from tests.cluster.extender import add_extender, apply, extender
 from tests.cluster.installation import PODS, Installation, installation
 from tests.cluster.scheduler import bound, kube_scheduler, schedulable
 
-NODES = 1500
-SAMPLED = 10  # percent of the nodes, as the scheduler does by itself with 5,000 of them
+NODES = 5000
 GPUS = 4  # per node
-FITTING = "n00750"
+FITTING = "n02500"
 ASKED = 3000  # MiB
 LEFT = 1000  # MiB of each GPU elsewhere; as many as are asked for on a node, and on no GPU
 WITHIN = 30.0  # seconds
@@ -53,7 +52,7 @@ def machine(name: str) -> Json:
 def site(
     programs: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Installation]:
-    """Yield an installation of 1,500 nodes with GPUs, one of which has room on one of them."""
+    """Yield an installation of 5,000 nodes with GPUs, one of which has room on one of them."""
     folder = tmp_path_factory.mktemp("sampling")
     with installation(programs, folder, settings=Settings(api_server_flags=FLAGS)) as found:
         others = [name for i in range(NODES) if (name := f"n{i:05d}") != FITTING]
@@ -65,12 +64,7 @@ def site(
         _, port = add_extender(found)
         found.wait_for_models("T4")
         program = programs["kube-scheduler"]
-        scheduler = kube_scheduler(
-            program,
-            found.plane,
-            extenders=[extender(port)],
-            percentageOfNodesToScore=SAMPLED,
-        )
+        scheduler = kube_scheduler(program, found.plane, extenders=[extender(port)])
         yield found
         scheduler.stop()
 
