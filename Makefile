@@ -9,7 +9,7 @@ SOURCES := agent allocator webhook console certs kube demo manifests tests bench
 DECIDING := tests/unit/allocator tests/unit/webhook tests/properties tests/integration/webhook
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-compiled test-rest test-plane test-library test-patient test-node test-install test-browser test-cluster test-model test-gpu gpu-bundle check format proto lock clean
+.PHONY: help setup demo programs test test-fast test-compiled test-rest test-plane test-library test-patient test-node test-install test-browser test-cluster test-model test-gpu gpu-bundle check format proto lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -26,21 +26,26 @@ $(STAMP): requirements/dev.txt
 demo: $(STAMP) ## start the webhook and a console on loopback, and send sample pods
 	@$(BIN)/python -m vgpu demo $(DEMO_ARGS)
 
-# Two lanes run beside each other, because a control plane waits much of its time; what the second
-# lane found is told when both are over. Each test runs once, those of the hot path as machine code.
-# Then come the storms, which need the machine for themselves: beside others they measure how busy
-# it is.
-test: $(STAMP) ## run all tests, on a real control plane, a real kubelet and the image too
+programs: $(STAMP) ## install and build what tests run: Kubernetes, Volcano, containerd, PostgreSQL, Chromium
 	@$(BIN)/python -m tests.harness.debian_packages
 	@$(BIN)/python -m tests.cluster.controlplane.build --all
-	@echo "test: what needs no cluster runs beside, and is told at the end"
-	@$(MAKE) --no-print-directory --keep-going test-compiled test-rest \
-	  >$(VENV)/beside.log 2>&1 & beside=$$!; \
-	  trap 'kill $$beside' INT TERM; \
-	  $(MAKE) --no-print-directory --keep-going test-plane test-node test-install; \
-	  shown=$$?; wait $$beside; beside=$$?; cat $(VENV)/beside.log; \
+
+# Three lanes run beside each other, because a cluster waits much of its time; what the second and
+# the third found is told when all are over. Each test runs once, those of the hot path as machine
+# code. Then come the storms, which need the machine for themselves: beside others they measure how
+# busy it is.
+test: programs ## run all tests, on a real control plane, a real kubelet and the image too
+	@echo "test: a kubelet and the image, and what needs no cluster, run beside, and are told at the end"
+	@$(MAKE) --no-print-directory --keep-going test-node test-install \
+	  >$(VENV)/node.log 2>&1 & node=$$!; \
+	  $(MAKE) --no-print-directory --keep-going test-compiled test-rest \
+	  >$(VENV)/rest.log 2>&1 & rest=$$!; \
+	  trap 'kill $$node $$rest' INT TERM; \
+	  $(MAKE) --no-print-directory test-plane; plane=$$?; \
+	  wait $$rest; rest=$$?; cat $(VENV)/rest.log; \
+	  wait $$node; node=$$?; cat $(VENV)/node.log; \
 	  $(MAKE) --no-print-directory test-patient; patient=$$?; \
-	  exit $$((shown || beside || patient))
+	  exit $$((plane || rest || node || patient))
 
 test-fast: $(STAMP) ## run the tests that need no cluster
 	@$(BIN)/python -m pytest -m "not cluster" $(PYTEST_ARGS)

@@ -168,7 +168,7 @@ class Api:
         return HTTPSConnection(self._host, timeout=timeout, context=self._tls)
 
 
-def wait_for(probe: Callable[[], T], *, within: float = 10.0, every: float = 0.05) -> T:
+def wait_for(probe: Callable[[], T], *, within: float = 30.0, every: float = 0.05) -> T:
     """Return the first true answer; an object that is not there yet counts as a false one."""
     deadline = time.monotonic() + within
     while True:

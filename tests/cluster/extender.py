@@ -16,7 +16,7 @@ from tests.cluster.scheduler import kube_scheduler, schedulable
 from tests.cluster.site import MANIFESTS
 
 RESOURCES = ("volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores")
-WITHIN = 30.0  # seconds; the scheduler's back-off is ten at most
+WITHIN = 60.0  # seconds; the scheduler's back-off is ten at most
 
 
 def extender(port: int, **more: object) -> Json:

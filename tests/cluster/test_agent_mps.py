@@ -27,7 +27,7 @@ from tests.cluster.node_pods import (
 from tests.cluster.node_site import node_site
 from tests.fakes import mps_control
 
-pytestmark = [pytest.mark.node, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.node, pytest.mark.timeout(600)]
 
 CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
 NODE_CONFIG = "volcano-vgpu-node-config"

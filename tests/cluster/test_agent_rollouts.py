@@ -17,7 +17,7 @@ from tests.cluster.node_agent import GpuNode
 from tests.cluster.node_pods import phase
 
 # Pods that pile up while a node is closed start one after the other, on a busy machine slowly.
-pytestmark = [pytest.mark.node, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.node, pytest.mark.timeout(600)]
 
 BETWEEN = 2.0  # seconds, so that pods are on their way
 

@@ -17,7 +17,7 @@ from tests.cluster.scheduler import kube_scheduler, refusals, schedulable
 OURS, THEIRS = "ours", "theirs"
 DRIVER = "gpu.example.com"
 RESOURCES = "/apis/resource.k8s.io/v1"
-WITHIN = 40.0  # seconds; the scheduler's back-off is ten at most
+WITHIN = 60.0  # seconds; the scheduler's back-off is ten at most
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from tests.cluster.volcano import apply_crds
 
 GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/{}/podgroups"
 SETTINGS = "gangTimeoutSeconds: 10\n"
-WITHIN = 40.0  # seconds; a gang must have been stuck for ten
+WITHIN = 60.0  # seconds; a gang must have been stuck for ten
 
 
 @pytest.fixture(scope="module")

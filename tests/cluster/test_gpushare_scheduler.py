@@ -18,7 +18,7 @@ from tests.cluster.ports import free_port
 from tests.cluster.scheduler import bound, kube_scheduler, refusals, schedulable
 
 GUIDES = Path(__file__).parents[1] / "guides"
-WITHIN = 30.0  # seconds; the scheduler's back-off is ten at most
+WITHIN = 60.0  # seconds; the scheduler's back-off is ten at most
 
 
 def documented(port: int) -> Json:

@@ -278,7 +278,7 @@ def test_a_plugin_that_is_there_first_keeps_the_node(contested: Node) -> None:
     found.agent.stop()
 
 
-@pytest.mark.timeout(240)  # with a node of its own, and half a minute until the Event
+@pytest.mark.timeout(600)  # with a node of its own, and half a minute until the Event
 def test_a_plugin_that_comes_later_closes_the_node(contested: Node) -> None:
     """Two owners are told of; who runs there goes on, and nobody else is bound."""
     site = contested.site

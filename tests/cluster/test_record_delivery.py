@@ -163,7 +163,7 @@ def real_console(site: Installation, folder: Path, authority: Authority, *, port
     return Process("console", command, folder / "console.log")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_real_console_has_every_record_after_kills_of_both(
     site: Installation, tmp_path: Path
 ) -> None:

@@ -106,7 +106,7 @@ def test_a_crash_costs_only_what_was_in_flight(site: Installation) -> None:
 
 
 @pytest.mark.patient
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_connections_that_rest_are_not_lost(site: Installation) -> None:
     """A pod that comes after a pause is created, whoever tires of an idle connection first.
 

@@ -102,7 +102,7 @@ def certs(site: Installation, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_nothing_fails_while_everything_is_replaced(site: Installation) -> None:
     """Leaf, then authority, in a minute of 100 creates a second: no create fails.
 

@@ -19,7 +19,7 @@ from tests.cluster.installation import GPU_NODES, PODS, Installation, installati
 from tests.cluster.ports import free_port
 from tests.cluster.scheduler import kube_scheduler
 
-WITHIN = 30.0
+WITHIN = 60.0
 ROOM = {"cpu": "8", "memory": "32Gi", "pods": "110", "volcano.sh/vgpu-number": "20"}
 SHARES = {"aliyun.com/gpu-mem": "30", "aliyun.com/gpu-count": "2"}
 

@@ -16,7 +16,7 @@ from tests.cluster.installation import GPU_NODES, PODS, Installation, installati
 from tests.cluster.ports import free_port
 from tests.cluster.scheduler import kube_scheduler
 
-WITHIN = 30.0
+WITHIN = 60.0
 SCHEDULERS = ("default-scheduler", "hami-scheduler")  # the names that the guide's pods ask for
 # No node counts the first two among its resources, so only the extender can; docs/metax.md.
 MANAGED = [

@@ -32,7 +32,7 @@ from tests.cluster.volcano import http_get
 from tests.fakes.kubelet import Kubelet
 
 NODE = "/api/v1/nodes/sim-1"
-WITHIN = 30.0
+WITHIN = 60.0
 FAREWELL = 0.3  # seconds in which TLS connections that were closed end; the loop must still run
 
 

@@ -18,7 +18,7 @@ from tests.cluster.site import Who
 
 SETTINGS = "nodeAgent: upstream\n"
 OURS = "volcanoRegister: true\n"
-WITHIN = 20.0  # seconds for what is to be written within a few
+WITHIN = 60.0  # seconds for what is to be written within a few
 NODES = "/api/v1/nodes"
 
 

@@ -163,7 +163,7 @@ def refused(scene: Scene, team: str) -> list[str]:
     return [e["note"] for e in events if "denied the request" in e["note"]]
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_a_parked_pod_is_woken_when_its_agent_lets_go(scene: Scene, team: str) -> None:
     """An extender rejected it, the end of the first pod came too early; else it waits 5 minutes."""
     scene.hold(team)

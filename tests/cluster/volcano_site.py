@@ -33,7 +33,7 @@ POD_GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/{}/podgroups"
 JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/{}/jobs"
 CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
 WORDS = {"mode": MODE, "group": "scheduling.k8s.io/group-name"}
-SERVED_WITHIN = 30.0  # seconds from a request to its bind, on a machine with much else to do
+SERVED_WITHIN = 60.0  # seconds from a request to its bind, on a machine with much else to do
 # More than there is: what fits is ours to say, and deviceshare's.
 ROOM = {
     "cpu": "1",
