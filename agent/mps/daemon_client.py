@@ -11,8 +11,8 @@ import resource
 import shutil
 import signal
 import subprocess
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -339,24 +339,6 @@ def _raise_open_files(pid: int) -> None:
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-@contextmanager
-def _readable(text: str) -> Iterator[int]:
-    """Yield a descriptor from which *text* is read, which is one short command.
-
-    It is written before the process starts: uvloop raises RuntimeError where a process closes its
-    standard input, or ends, before the loop has written to it.
-    """
-    reading, writing = os.pipe()
-    try:
-        try:
-            os.write(writing, text.encode())
-        finally:
-            os.close(writing)
-        yield reading
-    finally:
-        os.close(reading)
-
-
 async def _output(
     command: Sequence[str],
     variables: dict[str, str],
@@ -364,33 +346,30 @@ async def _output(
     text: str = "",
     within: float = ANSWER_TIMEOUT,
 ) -> str:
-    """Return what *command* writes, given *text*; raises DaemonError if it fails or hangs."""
+    """Return what *command* writes, given *text*; raises DaemonError if it fails or hangs.
+
+    A thread runs it, because uvloop forks: then gRPC's handlers run in the child, which sometimes
+    ends with a signal before it is another program.
+    """
     try:
-        with _readable(text) as standard_input:
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                env=variables,
-                stdin=standard_input,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-            )
+        done = await asyncio.to_thread(
+            subprocess.run,
+            command,
+            env=variables,
+            input=text.encode(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=within,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise DaemonError(f"no answer within {within:g} s") from None
     except OSError as error:
         raise DaemonError(f"{command[0]} cannot be started: {error}") from error
-    try:
-        async with asyncio.timeout(within):
-            answer, _ = await process.communicate()
-    except TimeoutError:
-        raise DaemonError(f"no answer within {within:g} s") from None
-    finally:
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+    answer = done.stdout
     written = answer[:MOST_ANSWER_BYTES].decode(errors="replace")
-    if process.returncode:
-        raise DaemonError(
-            f"{command[0]} failed with {process.returncode}: {quote(written.strip())}"
-        )
+    if done.returncode:
+        raise DaemonError(f"{command[0]} failed with {done.returncode}: {quote(written.strip())}")
     if len(answer) > MOST_ANSWER_BYTES:
         raise DaemonError(f"an answer of more than {MOST_ANSWER_BYTES} bytes")
     return written

@@ -268,8 +268,10 @@ class MpsGpuController:
             case TerminateClients(clients, why):
                 await self._terminate(clients, why)
             case ForgetMode():
-                await asyncio.to_thread(services.journal.forget, gpu)
+                # Folders that cannot be removed now are removed in a later round: what is
+                # forgotten has none.
                 await services.daemons.remove(gpu)
+                await asyncio.to_thread(services.journal.forget, gpu)
             case StartDaemon() | StartServer() | QuitDaemon() | KillDaemon():
                 await self._start_or_end(step)
             case _:

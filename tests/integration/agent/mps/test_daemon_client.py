@@ -89,6 +89,22 @@ def test_a_program_that_reads_nothing_answers_all_the_same(
         runner.run(asyncio.wait_for(story(), 60))
 
 
+def test_no_command_is_run_by_a_fork_of_the_loop(node: Node) -> None:
+    """In a child of uvloop's, gRPC's handlers run before the program does, and may end it."""
+    watched = [True]
+    os.register_at_fork(after_in_child=lambda: os._exit(77) if watched else None)
+
+    async def story() -> None:
+        assert await node.client.ask(GPU, SERVER_LIST) == "7\n"
+
+    Path(node.program).write_text("#!/bin/sh\necho 7\n")
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(asyncio.wait_for(story(), 60))
+    finally:
+        watched.clear()
+
+
 def test_a_client_too_many_is_read_from_the_log(node: Node) -> None:
     """Of a log that is longer than what is read of it, and of none."""
 

@@ -39,6 +39,13 @@ class OddDaemons(SimulatedDaemons):
         super().__init__(folder)
         self.answers: dict[str, str | Exception] = {}  # by the first word of a command
         self.asked: list[str] = []
+        self.stuck = 0  # how often its folders cannot be removed
+
+    async def remove(self, gpu: str) -> None:
+        if self.stuck:
+            self.stuck -= 1
+            raise DaemonError("the folders of its MPS daemon stay")
+        await super().remove(gpu)
 
     async def ask(self, gpu: str, command: str) -> str:
         self.asked.append(command)
@@ -89,6 +96,24 @@ def test_a_daemon_that_does_not_quit_is_killed(desk: Desk) -> None:
         assert sum(desk.clock.slept) == pytest.approx(QUIT_SECONDS)
         assert desk.compute() is ComputeMode.DEFAULT
         assert desk.mps.is_idle
+
+    asyncio.run(story())
+
+
+def test_folders_that_stay_are_removed_later(desk: Desk) -> None:
+    """Until then the GPU is not idle, and no uninstall is over."""
+
+    async def story() -> None:
+        await desk.settle(grant())
+        desk.daemons.stuck = 1
+        await desk.settle(configured=())
+        assert not desk.mps.is_idle
+        assert desk.daemons.known() == {GPU}
+        desk.clock.now += LONGEST_PAUSE
+        await desk.settle(configured=())
+        assert desk.mps.is_idle
+        assert not desk.daemons.known()
+        assert not desk.journal.before
 
     asyncio.run(story())
 
