@@ -7,6 +7,9 @@ STAMP := $(VENV)/.installed
 SOURCES := agent allocator webhook console certs kube demo manifests tests benchmarks compiled.py vgpu.py
 # Tests of deciding on the hot path, which the image runs as machine code.
 DECIDING := tests/unit/allocator tests/unit/webhook tests/properties tests/integration/webhook
+APART := $(DECIDING) tests/model tests/browser
+# How many schedules the model runs under; what must hold, under a fifth of 2500 where it is empty.
+SCHEDULES ?= 2500
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo programs test test-fast test-compiled test-rest test-plane test-library test-patient test-node test-install test-browser test-cluster test-model test-gpu gpu-bundle check format proto lock clean
@@ -30,22 +33,14 @@ programs: $(STAMP) ## install and build what tests run: Kubernetes, Volcano, con
 	@$(BIN)/python -m tests.harness.debian_packages
 	@$(BIN)/python -m tests.cluster.controlplane.build --all
 
-# Three lanes run beside each other, because a cluster waits much of its time; what the second and
-# the third found is told when all are over. Each test runs once, those of the hot path as machine
-# code. Then come the storms, which need the machine for themselves: beside others they measure how
-# busy it is.
+# Three parts run beside each other, because a cluster waits much of its time; what a part found is
+# told when it is over. Each test runs once, those of the hot path as machine code. Then come the
+# storms, which need the machine for themselves: beside others they measure how busy it is.
+PARTS := test-plane test-node test-compiled test-rest test-install test-model test-browser
 test: programs ## run all tests, on a real control plane, a real kubelet and the image too
-	@echo "test: a kubelet and the image, and what needs no cluster, run beside, and are told at the end"
-	@$(MAKE) --no-print-directory --keep-going test-node test-install \
-	  >$(VENV)/node.log 2>&1 & node=$$!; \
-	  $(MAKE) --no-print-directory --keep-going test-compiled test-rest \
-	  >$(VENV)/rest.log 2>&1 & rest=$$!; \
-	  trap 'kill $$node $$rest' INT TERM; \
-	  $(MAKE) --no-print-directory test-plane; plane=$$?; \
-	  wait $$rest; rest=$$?; cat $(VENV)/rest.log; \
-	  wait $$node; node=$$?; cat $(VENV)/node.log; \
-	  $(MAKE) --no-print-directory test-patient; patient=$$?; \
-	  exit $$((plane || rest || node || patient))
+	@echo "test: three at a time of $(PARTS); each is told when it is over"
+	@$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target SCHEDULES= $(PARTS); \
+	  parts=$$?; $(MAKE) --no-print-directory test-patient; patient=$$?; exit $$((parts || patient))
 
 test-fast: $(STAMP) ## run the tests that need no cluster
 	@$(BIN)/python -m pytest -m "not cluster" $(PYTEST_ARGS)
@@ -54,8 +49,8 @@ test-compiled: $(STAMP) ## run the tests of deciding on the hot path as machine 
 	@apart="$$($(BIN)/python -m compiled --apart)" && \
 	  $(BIN)/python -m pytest --override-ini "pythonpath=$$apart ." $(PYTEST_ARGS) $(DECIDING)
 
-test-rest: $(STAMP) ## run what needs no cluster and is not run as machine code
-	@$(BIN)/python -m pytest -m "not cluster" $(addprefix --ignore=,$(DECIDING)) $(PYTEST_ARGS)
+test-rest: $(STAMP) ## run what needs neither cluster nor browser, but the model and the hot path
+	@$(BIN)/python -m pytest -m "not cluster" $(addprefix --ignore=,$(APART)) $(PYTEST_ARGS)
 
 test-library: $(STAMP) ## run the tests on real builds of libvgpu.so, in the folder VGPU_HAMI_CORE
 	@$(BIN)/python -m pytest -m library $(PYTEST_ARGS)
@@ -84,7 +79,7 @@ test-cluster: $(STAMP) ## run the tests on a real control plane only
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) tests/cluster
 
 test-model: $(STAMP) ## run the model under SCHEDULES=2500 schedules from FIRST_SEED=0 on
-	@VGPU_SCHEDULES=$(or $(SCHEDULES),2500) VGPU_FIRST_SEED=$(or $(FIRST_SEED),0) \
+	@VGPU_SCHEDULES=$(SCHEDULES) VGPU_FIRST_SEED=$(or $(FIRST_SEED),0) \
 	  $(BIN)/python -m pytest $(PYTEST_ARGS) tests/model
 
 test-gpu: $(STAMP) ## check what the GPU of this machine does; not part of test
