@@ -1,7 +1,8 @@
 """The store of audit records with a million decisions: how fast, how large, how safe.
 
-The store is SQLite, as the console has it by default. Questions are asked by a process of its own.
-Then the real console works on that store, in a cluster of 5,000 nodes, and its memory is measured.
+The store is SQLite, as the console has it by default, or an empty database of PostgreSQL. Questions
+are asked by a process of its own. Then the real console works on that store, in a cluster of 5,000
+nodes, and its memory is measured.
 """
 
 import json
@@ -48,6 +49,10 @@ def main(arguments: Sequence[str]) -> int:
     command.add_argument(
         "--decisions", type=int, default=1_000_000, help="decisions to store (1,000,000)"
     )
+    command.add_argument(
+        "--store",
+        help="URL of an empty PostgreSQL database, where all is appended; not SQLite then",
+    )
     command.add_argument("--folder", type=Path, help="where the store is made; a temporary one")
     command.add_argument(
         "--without-webhook", action="store_true", help="do not load the webhook, which needs wrk"
@@ -62,6 +67,7 @@ def main(arguments: Sequence[str]) -> int:
         figures = measure(
             Path(folder),
             options.decisions,
+            store=options.store,
             webhook=not options.without_webhook,
             cluster=not options.without_cluster,
         )
@@ -70,17 +76,19 @@ def main(arguments: Sequence[str]) -> int:
     return conclude(bars(figures), figures, options.json)
 
 
-def measure(folder: Path, decisions: int, *, webhook: bool, cluster: bool) -> dict[str, Any]:
-    """Return all figures."""
-    filled = fill(folder / "records.db", decisions=decisions, nodes=NODES)
+def measure(
+    folder: Path, decisions: int, *, store: str | None, webhook: bool, cluster: bool
+) -> dict[str, Any]:
+    """Return all figures; writers are killed on SQLite only."""
+    filled = fill(store or str(folder / "records.db"), decisions=decisions, nodes=NODES)
     print(
         f"{filled.decisions:,} decisions, {filled.records:,} records"
         f" ({filled.copied_seconds:.0f} s to copy rows)",
         flush=True,
     )
-    store = open_store(str(filled.file))
-    size = store.figures().size
-    store.close()
+    opened = open_store(filled.store)
+    size = opened.figures().size
+    opened.close()
     asked = _ask(filled)
     full = ingest_of_full_store(filled)
     return {
@@ -93,7 +101,7 @@ def measure(folder: Path, decisions: int, *, webhook: bool, cluster: bool) -> di
         "ingest_of_full_store_per_s": full.per_s,
         "ingest_of_full_store_per_cpu_s": full.per_cpu_s,
         **removal_of_old(filled),
-        "lost_after_kill": float(lost_after_kills(folder / "killed.db")),
+        "lost_after_kill": math.nan if store else float(lost_after_kills(folder / "killed.db")),
         **asked,
         **(_console_memory(folder, filled) if cluster else {"console_rss_mb": math.nan}),
         "webhook_ratio": webhook_ratio(folder) if webhook else math.nan,
@@ -106,19 +114,19 @@ def _console_memory(folder: Path, filled: FilledStore) -> dict[str, float]:
     if programs is None:
         return {"console_rss_mb": math.nan}
     fleet = Fleet(nodes=NODES, pods=PODS)
-    return console_memory(programs, folder, store=filled.file, fleet=fleet)
+    return console_memory(programs, folder, store=filled.store, fleet=fleet)
 
 
 def ingest_of_full_store(filled: FilledStore) -> Ingest:
     """Return how fast records go into the store when it is full."""
     maker = RecordMaker(seed=2, start=filled.end - 12 * 3_600_000, step=1000)
     now = time.time_ns() // 1_000_000
-    return append_all(filled.file, in_order(maker.decisions(_AGAIN), before=now))
+    return append_all(filled.store, in_order(maker.decisions(_AGAIN), before=now))
 
 
 def removal_of_old(filled: FilledStore) -> dict[str, float]:
     """Return how fast the oldest records are removed, and how long others wait for it at most."""
-    store = open_store(str(filled.file))
+    store = open_store(filled.store)
     day = timedelta(days=1)
     retention = Retention(age=timedelta(milliseconds=PERIOD) - day)
     now, times = rfc3339(filled.end), list[float]()
@@ -147,7 +155,7 @@ def _ask(filled: FilledStore) -> Mapping[str, Any]:
     """Ask all questions in a process of its own."""
     program = [sys.executable, "-m", "benchmarks.audit_reader"]
     done = subprocess.run(
-        [*program, str(filled.file), str(filled.begin), str(filled.end)],
+        [*program, filled.store, str(filled.begin), str(filled.end)],
         stdout=subprocess.PIPE,
         timeout=_LONGEST,
         check=True,

@@ -70,7 +70,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 def console_memory(
-    programs: Mapping[str, Path], folder: Path, *, store: Path, fleet: Fleet
+    programs: Mapping[str, Path], folder: Path, *, store: str, fleet: Fleet
 ) -> dict[str, float]:
     """Return the most memory in MB that the console takes with *store*, and what it did."""
     cluster = folder / "cluster"
@@ -95,7 +95,7 @@ def console_memory(
 
 @contextmanager
 def _console(
-    site: Installation, folder: Path, store: Path
+    site: Installation, folder: Path, store: str
 ) -> Iterator[tuple[Process, Mapping[str, int]]]:
     """Run a console until it knows the whole cluster."""
     files, ports = folder / "files", {name: free_port() for name in ("pages", "records", "health")}

@@ -1,7 +1,8 @@
-"""Fills a store of SQLite with the records of many decisions.
+"""Fills a store with the records of many decisions.
 
-The first part goes through the store's own ``append``, which is measured. The rest are copies of
-its rows, later and under other uids, ids and names, which takes minutes instead of an hour.
+The first part goes through the store's own ``append``, which is measured. In SQLite the rest are
+copies of its rows, later and under other uids, ids and names, which takes minutes instead of an
+hour. In PostgreSQL all are appended.
 """
 
 import sqlite3
@@ -16,7 +17,7 @@ from typing import Final
 from benchmarks.audit_records import RecordMaker
 from console.records.rows import StoredRecord
 from console.records.times import rfc3339
-from console.store.opening import open_store
+from console.store.opening import SCHEMES, open_store
 from console.store.sql.tally import DAY
 
 PERIOD: Final = 30 * 24 * 3_600_000  # milliseconds that all decisions spread over
@@ -38,7 +39,7 @@ class Ingest:
 class FilledStore:
     """What was filled in, and how fast; times are milliseconds since 1970."""
 
-    file: Path
+    store: str  # its address
     decisions: int
     records: int
     begin: int
@@ -47,26 +48,26 @@ class FilledStore:
     copied_seconds: float
 
 
-def fill(file: Path, *, decisions: int, nodes: int, originals: int = ORIGINALS) -> FilledStore:
-    """Fill *file* with *decisions* and the health of all GPUs of *nodes*.
+def fill(store: str, *, decisions: int, nodes: int, originals: int = ORIGINALS) -> FilledStore:
+    """Fill *store* with *decisions* and the health of all GPUs of *nodes*.
 
-    The first *originals* are appended, the others copied from them.
+    The first *originals* are appended, and in SQLite the others are copied from them.
     """
     end = time.time_ns() // 1_000_000 - 60_000
     begin, step = end - PERIOD, PERIOD / decisions
-    count = min(decisions, originals)
+    count = decisions if store.startswith(SCHEMES) else min(decisions, originals)
     maker = RecordMaker(seed=1, start=begin, step=step, nodes=nodes)
     appended = in_order(maker.decisions(count), before=end)
     health = list(maker.health(begin))
-    append_all(file, health)
-    ingest = append_all(file, appended)
+    append_all(store, health)
+    ingest = append_all(store, appended)
     rounds = decisions // count - 1
     started = time.perf_counter()
     records = len(health) + len(appended)
     if rounds:
-        records = copy_rows(file, rounds, shift=int(count * step))
+        records = copy_rows(Path(store), rounds, shift=int(count * step))
     return FilledStore(
-        file=file,
+        store=store,
         decisions=count * (rounds + 1),
         records=records,
         begin=begin,
@@ -86,9 +87,9 @@ def in_order(decisions: Iterable[Sequence[StoredRecord]], *, before: int) -> lis
     return sorted(made, key=lambda stored: stored.record.at)
 
 
-def append_all(file: Path, records: Iterable[StoredRecord]) -> Ingest:
+def append_all(address: str, records: Iterable[StoredRecord]) -> Ingest:
     """Append *records* in batches and return how fast that was."""
-    store, rest = open_store(str(file)), iter(records)
+    store, rest = open_store(address), iter(records)
     seconds, cpu, count = 0.0, 0.0, 0
     while batch := list(islice(rest, BATCH)):
         started, started_cpu = time.perf_counter(), time.process_time()

@@ -1,5 +1,6 @@
 """The process that holds the store: answers questions to it as pages ask them, and times them."""
 
+import contextlib
 import json
 import random
 import sqlite3
@@ -8,14 +9,16 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import quantiles
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
+
+import psycopg
 
 from benchmarks.audit_records import NAMESPACES, REASONS, USERS
 from console.records.query import EVERYTHING, DecisionFilter, PageRequest, RecordFilter, Scope
 from console.records.rows import DecisionRow
 from console.records.times import rfc3339
 from console.store.cursor import sealed_cursor
-from console.store.opening import open_store
+from console.store.opening import SCHEMES, open_store
 from console.store.store import RecordStore
 
 T = TypeVar("T")
@@ -37,10 +40,10 @@ def resident_mb(process: int | str = "self") -> float:
     return int(line.split()[1]) * 1024 / 1_000_000
 
 
-def measure(file: Path, begin: int, end: int) -> dict[str, object]:
+def measure(address: str, begin: int, end: int) -> dict[str, object]:
     """Ask everything that pages ask; return figures in milliseconds and MB."""
-    store, draw = open_store(str(file)), random.Random(7)
-    key, newest = _cursor_parts(file)
+    store, draw = open_store(address), random.Random(7)
+    key, newest = _cursor_parts(address)
     questions = [_question(draw, begin, end) for _ in range(QUESTIONS)]
     timed: list[tuple[float, str]] = []
     rows: list[DecisionRow] = []
@@ -57,13 +60,15 @@ def measure(file: Path, begin: int, end: int) -> dict[str, object]:
         _timed(lambda r=row: _life(store, r.digest, r.pod_uid))[0] * 1000  # type: ignore[misc]
         for row in rows[:LIVES]
     ]
+    sums = _sums(store, draw, end)
+    store.close()
     slowest = sorted(timed, reverse=True)[:3]
     return {
         "decisions_p95_ms": p95([ms for ms, _ in timed]),
         "decisions_max_ms": slowest[0][0],
         "slowest": [f"{ms:.0f} ms {what}" for ms, what in slowest],
         "pod_life_p95_ms": p95(lives),
-        **_sums(store, draw, end),
+        **sums,
         "reader_rss_mb": resident_mb(),
     }
 
@@ -130,13 +135,15 @@ def _question(draw: random.Random, begin: int, end: int) -> tuple[DecisionFilter
     return DecisionFilter(**{name: values[name] for name in chosen}), scope
 
 
-def _cursor_parts(file: Path) -> tuple[bytes, int]:
-    with sqlite3.connect(file) as database:
+def _cursor_parts(address: str) -> tuple[bytes, int]:
+    database: Any = (
+        psycopg.connect(address) if address.startswith(SCHEMES) else sqlite3.connect(address)
+    )
+    with contextlib.closing(database):
         [key] = database.execute("SELECT value FROM meta WHERE name = 'cursor-key'").fetchone()
         [newest] = database.execute("SELECT max(id) FROM decision").fetchone()
-    database.close()
     return bytes(key), int(newest)
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))))
+    print(json.dumps(measure(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))))
