@@ -1,6 +1,6 @@
 """One fitting node among 5,000, of which a scheduler asks about a tenth."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,23 +9,24 @@ import pytest
 from allocator.catalog.keys import HINT_KEY
 from allocator.model.gpu import Node
 from allocator.model.units import MiB
-from benchmarks.storm_cluster import FLAGS, inventory, run_all
+from benchmarks.scale_cluster import GPU_NODE_KEY, NODE_KEY
+from benchmarks.scale_store import Etcd, copied
+from benchmarks.storm_cluster import FLAGS, inventory
 from tests.builders.model import T4, nodes_of
 from tests.builders.pods import MEMORY, NUMBER, container, pod
 from tests.cluster.api import Json, wait_for
-from tests.cluster.control_plane import Settings
+from tests.cluster.control_plane import API_SERVER, Settings
 from tests.cluster.extender import add_extender, apply, extender
-from tests.cluster.installation import PODS, Installation, installation
+from tests.cluster.installation import GPU_NODES, PODS, Installation, installation
 from tests.cluster.scheduler import bound, kube_scheduler, schedulable
 
 NODES = 5000
 GPUS = 4  # per node
 FITTING = "n02500"
+COPIED = "n99999"
 ASKED = 3000  # MiB
 LEFT = 1000  # MiB of each GPU elsewhere; as many as are asked for on a node, and on no GPU
 WITHIN = 60.0  # seconds
-
-pytestmark = pytest.mark.timeout(900)  # to write so many nodes takes a busy machine minutes
 
 
 def crowded(name: str) -> Node:
@@ -48,6 +49,30 @@ def machine(name: str) -> Json:
     return {"metadata": {"name": name, "labels": labels}, "status": status}
 
 
+def fill(site: Installation, names: Sequence[str]) -> None:
+    """Write crowded nodes past the API server, where so many requests take minutes."""
+    node = site.api.create("/api/v1/nodes", machine(COPIED)).body
+    inventory(site.api, [crowded(COPIED)])
+    gpu_node = site.api.get(f"{GPU_NODES}/{COPIED}")
+    site.stop()
+    with Etcd(site.plane.etcd_url) as etcd:
+        stored = [
+            (key, etcd.get(key.format(COPIED)), original["metadata"]["uid"])
+            for key, original in ((NODE_KEY, node), (GPU_NODE_KEY, gpu_node))
+        ]
+        site.plane.stop(API_SERVER)
+        for key, raw, uid in stored:
+            copies = (
+                (key.format(name), copied(raw, {COPIED: name, uid: f"{uid[:-6]}{number:06}"}))
+                for number, name in enumerate(names)
+            )
+            assert etcd.put_all(copies) == len(names)
+            etcd.delete(key.format(COPIED))
+        site.plane.start(API_SERVER)
+    site.first.start()
+    site.wait_until_called()
+
+
 @pytest.fixture(scope="module")
 def site(
     programs: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory
@@ -55,9 +80,7 @@ def site(
     """Yield an installation of 5,000 nodes with GPUs, one of which has room on one of them."""
     folder = tmp_path_factory.mktemp("sampling")
     with installation(programs, folder, settings=Settings(api_server_flags=FLAGS)) as found:
-        others = [name for i in range(NODES) if (name := f"n{i:05d}") != FITTING]
-        run_all(lambda node: found.api.create("/api/v1/nodes", node), map(machine, others))
-        inventory(found.api, [crowded(name) for name in others])
+        fill(found, [name for i in range(NODES) if (name := f"n{i:05d}") != FITTING])
         found.add_node(nodes_of(GPUS, T4, name=FITTING))
         schedulable(found, FITTING)
         apply(found, "rbac.yaml")

@@ -19,15 +19,12 @@ from webhook.plan.hook_client import HOOK
 
 
 def test_it_sends_every_sample_and_ends_where_nobody_watches() -> None:
-    """Without a terminal it is over by itself, within seconds, and everything was told."""
-    started = time.monotonic()
+    """Without a terminal it is over by itself, and everything was told."""
     done = vgpu("demo")
-    seconds = time.monotonic() - started
 
     assert (done.returncode, done.stderr) == (0, "")
     assert [file.name for file in sorted(PODS.iterdir()) if file.name not in done.stdout] == []
     assert max(map(len, done.stdout.splitlines())) <= 80
-    assert seconds < 10  # under 3 s on an idle machine
     for verdict in ("FITS NOW", "NOT NOW", "NEVER FITS", "REFUSED", "NO REQUEST"):
         assert verdict in done.stdout
 
