@@ -37,7 +37,7 @@ RESTRICTED = {
         }
     ],
 }
-SOON = 20.0  # seconds for an API server to notice another bundle
+SOON = 60.0  # seconds for an API server to notice another bundle
 
 
 @pytest.fixture(scope="module")
