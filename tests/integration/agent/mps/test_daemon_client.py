@@ -283,8 +283,8 @@ def test_a_daemon_that_hangs_costs_seconds(node: Node) -> None:
     """The control program hangs with it, and is ended."""
 
     async def story() -> None:
+        node.client = node.agent(patience=2)
         await node.start()
-        node.client = node.agent(patience=0.5)
         with pytest.raises(DaemonError, match="no answer within"):
             await node.client.ask(GPU, "test_hang")
         with pytest.raises(DaemonError, match="no answer within"):
