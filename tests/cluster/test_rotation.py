@@ -175,5 +175,5 @@ def test_a_lost_secret_is_replaced_at_once_while_nobody_serves(
         datetime.fromisoformat(told[event])
         for event in ("serving", "new serving certificate loaded")
     )
-    assert loaded - began < DEFAULT.settle / 3
+    assert loaded - began < DEFAULT.settle  # which is what it would have waited
     wait_for(lambda: not site.refusal(site.namespace(), pod()), within=SOON)
