@@ -8,7 +8,7 @@ SOURCES := agent allocator webhook console certs kube demo manifests tests bench
 # Tests of deciding on the hot path, which the image runs as machine code.
 DECIDING := tests/unit/allocator tests/unit/webhook tests/properties tests/integration/webhook
 APART := $(DECIDING) tests/model tests/browser
-# How many schedules the model runs under; what must hold, under a fifth of 2500 where it is empty.
+# How many schedules the model runs under; what must hold, under a third of 2500 where it is empty.
 SCHEDULES ?= 2500
 
 .DEFAULT_GOAL := help
