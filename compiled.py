@@ -86,6 +86,7 @@ _HOT: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "binding_annotations",
             "decide",
         ),
+        "webhook/records": ("pass_records",),
         "webhook/replicas": (
             "decided_pod",
             "kept_parts",

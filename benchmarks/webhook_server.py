@@ -9,6 +9,7 @@ answer that the pod may pass. ``unaudited`` is ``ours`` without records of decis
 import asyncio
 import os
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -30,9 +31,9 @@ from certs.issue import IssueParameters, Names
 from certs.refresh_controller import throwaway
 from certs.tls_server import ServingPair
 from kube.clock import SYSTEM
-from webhook.admission.context import AdmissionContext
+from webhook.admission.context import AdmissionContext, AdmissionView
 from webhook.records.trail import audit_trail
-from webhook.serve.admission import AdmissionApp, AdmissionView, PodHandler
+from webhook.serve.admission import AdmissionApp, PodHandler
 from webhook.serve.http import AnswerOf, Reviews, serve_app
 from webhook.serve.metrics import WebhookMetrics
 
@@ -141,7 +142,7 @@ def reviewer(
     metrics = WebhookMetrics(version="benchmark")
     journal = AuditLog((lines,), dropped=metrics.dropped)
     if not audited:
-        return PodHandler(view=inventory.view, journal=None, metrics=metrics), journal
+        return PodHandler(view=inventory.view, records=None, metrics=metrics), journal
     trail = audit_trail(
         journal,
         instance="benchmark",
@@ -149,16 +150,12 @@ def reviewer(
         entropy=1,
         now=SYSTEM.wall,
         defer=journal.defer,
-        encodable=journal.remember_encodable,
+        parts=journal.remember_parts,
     )
     made = PodHandler(
         view=inventory.view,
-        journal=journal,
+        records=trail.pass_records(now=time.time_ns),
         metrics=metrics,
-        source=trail.source,
-        snapshot_digest=trail.fleet_digest,
-        defer=trail.defer,
-        replicas=trail.replicas,
     )
     return made, journal
 

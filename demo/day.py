@@ -50,9 +50,8 @@ from demo.scheduler import choice_for, unschedulable_pod
 from demo.story import OverusedShare, PodMaker, Story, StoryWorkload, occurrences
 from demo.timeline import Timeline
 from demo.webhook_parts import DemoSurroundings, webhook_parts
-from webhook.admission.context import AdmissionContext
+from webhook.admission.context import AdmissionContext, AdmissionView
 from webhook.records.trail import audit_trail
-from webhook.serve.admission import AdmissionView
 
 _POD: Final = {"group": "", "version": "v1", "kind": "Pod"}
 _BINDING: Final = {"group": "", "version": "v1", "kind": "Binding"}

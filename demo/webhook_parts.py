@@ -6,17 +6,19 @@ They are the real ones. What differs is what surrounds them: objects, time and w
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from allocator.audit.record_source import milliseconds_of
 from allocator.cluster.objects import ConfigMap
 from allocator.cluster.pods import Pods
 from allocator.controllers.reclaim import ReclaimController
 from allocator.model.request import PodRequest
 from demo.cluster import DemoCluster
 from demo.timeline import Timeline
+from webhook.admission.context import AdmissionView
 from webhook.binding.binding_server import BindingHandler
 from webhook.records.settings_controller import SettingsRecordController
 from webhook.records.trail import AuditTrail
 from webhook.records.waiting_controller import WaitingController
-from webhook.serve.admission import AdmissionView, PodHandler
+from webhook.serve.admission import PodHandler
 from webhook.serve.metrics import WebhookMetrics
 from webhook.workload.workload_server import WorkloadHandler
 
@@ -59,11 +61,8 @@ def webhook_parts(around: DemoSurroundings) -> WebhookParts:
     return WebhookParts(
         reviewer=PodHandler(
             view=around.view,
-            journal=trail.sink,
+            records=trail.pass_records(now=lambda: milliseconds_of(timeline.now()) * 1_000_000),
             metrics=metrics,
-            source=trail.source,
-            snapshot_digest=trail.fleet_digest,
-            now=timeline.now,
         ),
         binder=BindingHandler(
             calls=around.cluster,

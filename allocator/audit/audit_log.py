@@ -6,11 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-import msgspec
 import structlog
 
 from allocator.audit.line_buffer import LineBuffer
 from allocator.audit.lines import line_of
+from allocator.audit.record_writer import RememberParts
 
 BATCH: Final = 16  # records that are made at a time; the last review of them waits for it
 LARGEST_BATCH: Final = 1024 * 1024  # bytes of reviews that are held for it
@@ -55,7 +55,7 @@ class AuditLog:
         """
         self._sinks = tuple(sinks)
         self._dropped = dropped
-        self._pending, self._written = LineBuffer(), LineBuffer()
+        self._pending, self._written = LineBuffer(dropped), LineBuffer()
         self._deferred: list[Callable[[], None]] = []
         self._deferred_size = 0  # bytes
         self._writing: asyncio.Future[None] | None = None  # of the thread
@@ -68,13 +68,13 @@ class AuditLog:
         if line is None or not self._pending.add(line):
             self._dropped()
 
-    def remember_encodable(self, record: msgspec.Struct, size: int) -> None:
-        """Take a note of *record*, whose JSON has at most *size* bytes; encoded when written.
+    @property
+    def remember_parts(self) -> RememberParts:
+        """Return what takes a note of a record in two parts.
 
         It must be within the bounds of a line, and is never cut.
         """
-        if not self._pending.add_encodable(record, size):
-            self._dropped()
+        return self._pending.remember_parts
 
     def defer(self, make: Callable[[], None], size: int) -> None:
         """Let *make* make a record soon, together with others: one by one takes twice the time.
@@ -110,10 +110,9 @@ class AuditLog:
         if self._writing is not None:  # we were cancelled meanwhile; its buffer is still in use
             await self._writing
         if len(self._pending):
-            lines = self._pending
-            self._pending, self._written = self._written, lines
+            self._pending.exchange(self._written)
             loop = asyncio.get_running_loop()
-            self._writing = loop.run_in_executor(self._thread, self._put, lines)
+            self._writing = loop.run_in_executor(self._thread, self._put, self._written)
             await asyncio.shield(self._writing)
 
     def _put(self, lines: LineBuffer) -> None:

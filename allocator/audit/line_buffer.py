@@ -1,34 +1,37 @@
 """LineBuffer: the lines of records that wait to be written. Runs for every review."""
+# ruff: noqa: SLF001 -- of another buffer, with which lines are exchanged
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
-
-import msgspec
 
 MOST_PENDING: Final = 16 * 1024 * 1024  # bytes waiting for a slow reader of our standard output
 _FIRST_SIZE: Final = 64 * 1024  # bytes
 _CHUNK: Final = 64 * 1024  # bytes that are written at a time, and the rest of a line
-_ENCODED: Final = 16  # records that are encoded at a time
-_ENCODER: Final = msgspec.json.Encoder()
+_PARTS: Final = 64  # parts of lines that are joined at a time
+
+
+def _ignore() -> None:
+    pass
 
 
 class LineBuffer:
     """Lines in one piece of memory that is used again and again.
 
     Memory that is new costs more than all else about a record: the kernel clears each page. So a
-    record that can be encoded when it is written is kept as it is until then.
+    line whose end others have too is kept in two parts, and is joined when it is written.
     """
 
-    def __init__(self) -> None:
-        """Hold nothing."""
+    def __init__(self, dropped: Callable[[], None] = _ignore) -> None:
+        """Hold nothing; *dropped* is called for each record for which there is no room."""
+        self._dropped = dropped
         self._memory = bytearray(_FIRST_SIZE)
         self._used = 0
-        # Records that are encoded later, and how much memory is used by the lines before them.
-        self._encodable: list[tuple[int, list[msgspec.Struct]]] = []
-        self._size = 0  # bytes of all lines, at most
+        # Lines in parts, and how much memory is used by the lines before them.
+        self._parts: list[tuple[int, list[bytes]]] = []
+        self._size = 0  # bytes of all lines
 
     def __len__(self) -> int:
-        """Return the number of bytes in it, at most."""
+        """Return the number of bytes of all lines."""
         return self._size
 
     def add(self, line: bytes) -> bool:
@@ -42,20 +45,35 @@ class LineBuffer:
         self._used, self._size = end, size
         return True
 
-    def add_encodable(self, record: msgspec.Struct, size: int) -> bool:
-        """Add *record*, a line of at most *size* bytes; as :meth:`add` does."""
-        if self._size + size > MOST_PENDING:
+    def add_parts(self, start: bytes, end: bytes) -> bool:
+        """Add the line of *start* and *end*, which is kept as it is; as :meth:`add` does."""
+        size = self._size + len(start) + len(end)
+        if size > MOST_PENDING:
             return False
-        if not self._encodable or self._encodable[-1][0] != self._used:
-            self._encodable.append((self._used, []))
-        self._encodable[-1][1].append(record)
-        self._size += size
+        if not self._parts or self._parts[-1][0] != self._used:
+            self._parts.append((self._used, []))
+        parts = self._parts[-1][1]
+        parts.append(start)
+        parts.append(end)
+        self._size = size
         return True
+
+    def remember_parts(self, start: bytes, end: bytes) -> None:
+        """Add the line of *start* and *end*, or drop it."""
+        if not self.add_parts(start, end):
+            self._dropped()
+
+    def exchange(self, other: "LineBuffer") -> None:
+        """Give *other* all lines, and take those that it has."""
+        self._memory, other._memory = other._memory, self._memory
+        self._used, other._used = other._used, self._used
+        self._parts, other._parts = other._parts, self._parts
+        self._size, other._size = other._size, self._size
 
     def chunks(self) -> Iterator[bytes]:
         """Yield the lines in their order, some at a time."""
         parts, size = list[bytes](), 0
-        for part in self._parts():
+        for part in self._joined():
             parts.append(part)
             size += len(part)
             if size >= _CHUNK:
@@ -64,13 +82,13 @@ class LineBuffer:
         if parts:
             yield b"".join(parts)
 
-    def _parts(self) -> Iterator[bytes]:
+    def _joined(self) -> Iterator[bytes]:
         """Yield whole lines in their order."""
         start = 0
-        for end, records in (*self._encodable, (self._used, [])):
+        for end, parts in (*self._parts, (self._used, [])):
             yield from self._lines(start, end)
-            for at in range(0, len(records), _ENCODED):
-                yield _ENCODER.encode_lines(records[at : at + _ENCODED])
+            for at in range(0, len(parts), _PARTS):
+                yield b"".join(parts[at : at + _PARTS])
             start = end
 
     def _lines(self, start: int, end: int) -> Iterator[bytes]:
@@ -83,4 +101,4 @@ class LineBuffer:
     def clear(self) -> None:
         """Forget the lines, and keep the memory."""
         self._used = self._size = 0
-        self._encodable = []
+        self._parts = []

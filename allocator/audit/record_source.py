@@ -2,9 +2,9 @@
 
 import hashlib
 from collections.abc import Callable
-from datetime import datetime, tzinfo
+from datetime import UTC, datetime, timedelta
 from itertools import count
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from allocator.audit.record import SCHEMA, Component
 from allocator.model.value import Value
@@ -13,7 +13,14 @@ ENTROPY_BITS: Final = 42  # of random bits that tell one run of a program from a
 _VERSION_7: Final = "7"  # of a UUID: made of a time
 _VERSION_8: Final = "8"  # of a UUID: made in a way of one's own
 _VARIANT: Final = 0x8 << 60
-_DIGITS: Final = "0123456789abcdef"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+# Numbers as they are written. Records are made by the thousand, and formatting each number took
+# most of the time of an identifier.
+THREE_DIGITS: Final = tuple([f"{number:03d}" for number in range(1000)])
+_TWO_HEX_DIGITS: Final = tuple([f"{number:02x}" for number in range(256)])
+_HEX_DIGITS: Final = "0123456789abcdef"
+_SECONDS_LENGTH: Final = len("2026-05-04T12:00:00")
 _COUNTED: Final = 0xFFFFF  # the part of the counter that is in the second half of a UUID
 
 
@@ -57,10 +64,11 @@ class RecordSource:
         self._version = version
         self._tail = _VARIANT | (entropy & (1 << ENTROPY_BITS) - 1) << 20
         self._rounds, self._tail_text = -1, ""  # of the counter, and the digits they lead to
-        self._sixteen, self._sixteen_text = -1, ""  # of numbers, and the digits they lead to
-        # The last millisecond and its zone, with the texts that they lead to: reviews share them.
-        self._millisecond, self._zone = -1, cast("tzinfo | None", None)
-        self._time_text, self._time_digits = "", ""
+        # The last millisecond, with the texts that it leads to: reviews share them.
+        self._millisecond, self._time_text, self._time_digits = -1, "", ""
+        # The same of its second, and of the 256 milliseconds around it.
+        self._second, self._second_text = -1, ""
+        self._span, self._span_digits = -1, ""
         self._caller = caller
         self._numbers = count()
 
@@ -79,6 +87,10 @@ class RecordSource:
 
         *caller* is what the caller had to show then, which otherwise is what callers show now.
         """
+        return self.stamp_at(milliseconds_of(at), caller)
+
+    def stamp_at(self, at: int, caller: tuple[str, ...] | None = None) -> RecordStamp:
+        """Return the stamp of a record about *at*, in milliseconds since 1970."""
         record_id, text = self.identity(at)
         return RecordStamp(
             record_id,
@@ -89,22 +101,35 @@ class RecordSource:
             self._caller() if caller is None else caller,
         )
 
-    def identity(self, at: datetime) -> tuple[str, str]:
-        """Return the identifier of a new record about *at*, and *at* as it is written."""
+    def identity(self, at: int) -> tuple[str, str]:
+        """Return the identifier of a new record, and its time as it is written.
+
+        *at* is in milliseconds since 1970.
+        """
         number = next(self._numbers)
-        milliseconds, zone = int(at.timestamp() * 1000), at.tzinfo
         if number >> 12 != self._rounds:
             self._rounds = number >> 12
             self._tail_text = f"{self._tail | self._rounds & _COUNTED:016x}"
-        if number >> 4 != self._sixteen:
-            self._sixteen = number >> 4
-            self._sixteen_text = f"{self._sixteen & 0xFF:02x}"
-        if milliseconds != self._millisecond or zone is not self._zone:
-            self._millisecond, self._zone = milliseconds, zone
-            self._time_text = at.isoformat(timespec="milliseconds")
-            self._time_digits = f"{milliseconds:012x}{_VERSION_7}"
-        digits = f"{self._time_digits}{self._sixteen_text}{_DIGITS[number & 0xF]}{self._tail_text}"
+        if at != self._millisecond:
+            self._note_time(at)
+        digits = (
+            f"{self._time_digits}{_TWO_HEX_DIGITS[number >> 4 & 0xFF]}{_HEX_DIGITS[number & 0xF]}"
+            f"{self._tail_text}"
+        )
         return digits, self._time_text
+
+    def _note_time(self, at: int) -> None:
+        second, span = at // 1000, at >> 8
+        if second != self._second:
+            self._second = second
+            moment = datetime.fromtimestamp(second, UTC)
+            self._second_text = moment.isoformat()[:_SECONDS_LENGTH]
+        if span != self._span:
+            self._span = span
+            self._span_digits = f"{span:010x}"
+        self._millisecond = at
+        self._time_text = f"{self._second_text}.{THREE_DIGITS[at % 1000]}+00:00"
+        self._time_digits = f"{self._span_digits}{_TWO_HEX_DIGITS[at & 0xFF]}{_VERSION_7}"
 
     def reviewed_by(self, caller: Callable[[], tuple[str, ...]]) -> "RecordSource":
         """Return a source with the same counter, for reviews whose callers show *caller*."""
@@ -116,6 +141,11 @@ class RecordSource:
         )
         reviews._tail, reviews._numbers = self._tail, self._numbers
         return reviews
+
+
+def milliseconds_of(at: datetime) -> int:
+    """Return the milliseconds from 1970 until *at*, which has a time zone."""
+    return (at - _EPOCH) // _MILLISECOND
 
 
 UNNAMED: Final = RecordSource(Component.WEBHOOK)

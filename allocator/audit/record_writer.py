@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-import msgspec
-
 from allocator.audit.record_source import RecordSource, stamp_fields
 
 
@@ -17,8 +15,8 @@ class RecordSink(Protocol):
         """Take a note of one record."""
 
 
-# Takes a note of one record that is encoded when it is written, to at most so many bytes.
-RememberEncodable = Callable[[msgspec.Struct, int], None]
+# Takes a note of one record, a line in two parts; many lines may have the same end.
+RememberParts = Callable[[bytes, bytes], None]
 DeferRecord = Callable[[Callable[[], None], int], None]
 
 

@@ -9,6 +9,8 @@ import msgspec
 LONGEST: Final = 64  # characters
 LONGEST_NAME: Final = 253  # characters of an object's name
 # What Unicode calls printable and nobody sees: fillers, joiners and selectors without a glyph.
+_LONG: Final = 100  # characters; to look each of more up would take three times as long
+_PLAIN_ASCII: Final = bytes(range(0x20, 0x7F))
 _INVISIBLE: Final = frozenset(
     "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0"
 )
@@ -16,6 +18,8 @@ _INVISIBLE: Final = frozenset(
 
 def is_plain(text: str) -> bool:
     """Say whether a reader sees each character of *text*, and a terminal obeys none."""
+    if len(text) > _LONG and text.isascii():
+        return not text.encode().translate(None, _PLAIN_ASCII)
     return text.isprintable() and (text.isascii() or _INVISIBLE.isdisjoint(text))
 
 

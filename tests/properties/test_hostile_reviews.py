@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import Mapping, MutableMapping
-from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -15,13 +14,15 @@ from allocator.config.settings import Settings
 from allocator.model.gpu import Snapshot
 from tests.builders.pods import MEMORY, MODE, container, pod, received
 from tests.harness.records import KeptRecords
-from webhook.admission.context import AdmissionContext
-from webhook.serve.admission import LARGEST_BODY, AdmissionApp, AdmissionView, PodHandler
+from webhook.admission.context import AdmissionContext, AdmissionView
+from webhook.records.pass_records import PassRecords
+from webhook.serve.admission import LARGEST_BODY, AdmissionApp, PodHandler
 from webhook.serve.metrics import WebhookMetrics
 from webhook.workload.workload_server import WorkloadHandler
 
 Json = dict[str, Any]
 PATHS = ("/mutate/pods", "/validate/pods", "/mutate/pods/ephemeralcontainers")
+NEW_YEAR = 1_767_225_600 * 10**9  # nanoseconds since 1970
 VIEW = AdmissionView(
     context=AdmissionContext(settings=Settings(), snapshot=Snapshot(version="1"), host_paths=True)
 )
@@ -45,9 +46,8 @@ def application(
 
     reviewer = PodHandler(
         view=lambda _: VIEW,
-        journal=notes or Notes(),
+        records=PassRecords(notes or Notes(), now=lambda: NEW_YEAR),
         metrics=WebhookMetrics(version="0"),
-        now=lambda: datetime(2026, 1, 1, tzinfo=UTC),
     )
     return AdmissionApp(reviewer, rest, workloads=workloads, most=most)
 

@@ -33,7 +33,8 @@ from webhook.review.pod_schema import Metadata
 
 _MOST_CHANGES = 50
 _LARGEST_CHANGES = 8 * 1024  # bytes, beyond which only the first are recorded
-_DELETE = b"\x7f"  # the only ASCII character that JSON leaves and nobody sees
+_BACKSLASH: Final = ord("\\")
+_DELETE: Final = 0x7F  # the only ASCII character that JSON leaves and nobody sees
 MOST_OWNERS = 4
 _FIRST_OWNER = 4  # its place among the texts of a record
 MOST_GROUPS = 16
@@ -44,6 +45,7 @@ OwnNames = tuple[str, str, str]
 _ASKED_PATH = f"{ANNOTATIONS}/{pointer_token(ASKED_KEY)}"
 _ASKED_SHOWN: Final = orjson.dumps({"op": "add", "path": _ASKED_PATH})
 _ASKED_START: Final = _ASKED_SHOWN[:-1] + b',"value":'
+_END: Final = b"}]"  # of the last operation, and of all
 _ENCODE: Final = msgspec.json.Encoder().encode
 _STAGES = {Stage.INIT: "init", Stage.SIDECAR: "sidecar", Stage.APP: "main"}
 
@@ -107,70 +109,41 @@ def own_fields(request: Request, context: DecisionContext) -> dict[str, Any]:
     return fields
 
 
-class OwnerFields(Value, frozen=True):
-    """One of the owners of a pod, in the order of a record's fields."""
+class PassContext(Value, frozen=True):
+    """What surrounds the passes of pods about which one decision was made.
 
-    kind: str
-    name: str
-    uid: str
+    ``program`` is the JSON of component, instance and version, without braces; ``caller`` is what
+    the caller showed. ``settings`` and ``snapshot`` are digests.
+    """
 
-
-class RecordingProgram(Value, frozen=True):
-    """Who records a pass: component, instance and version; what its caller showed; the pass."""
-
-    names: tuple[str, str, str]
+    program: str
     caller: tuple[str, ...]
     step: str
+    settings: str
+    snapshot: str
 
 
-class WorkloadFields(Value, frozen=True):
-    """What the records of pods share about which one decision was made, in the order of fields."""
+def workload_json(request: Request, outcome: Rewritten, context: PassContext) -> str:
+    """Return what the records of pods share about which one decision was made.
 
-    schema: int
-    component: str
-    instance: str
-    version: str
-    caller: tuple[str, ...]
-    step: str
-    outcome: str
-    operation: str
-    namespace: str
-    generate_name: str
-    owners: list[OwnerFields]
-    user: str
-    groups: Sequence[str]
-    digest: str
-    changes: msgspec.Raw  # goes on with all other fields
-
-
-def workload_json(
-    request: Request, outcome: Rewritten, program: RecordingProgram, *, changes: bytes
-) -> bytes:
-    """Return the JSON of :class:`WorkloadFields`; *changes* goes on with all other fields."""
+    It is the JSON of the value of ``schema``, and of the fields from there until ``changes``.
+    """
     metadata = request.object.metadata if request.object is not None else _NOBODY
-    shown, last = _shown_texts(request, metadata)
-    component, instance, version = program.names
-    return _ENCODE(
-        WorkloadFields(
-            SCHEMA,
-            component,
-            instance,
-            version,
-            program.caller,
-            program.step,
-            word(outcome),
-            shown[0],
-            shown[1],
-            shown[2],
-            [
-                OwnerFields(shown[at], shown[at + 1], shown[at + 2])
-                for at in range(_FIRST_OWNER, last, 3)
-            ],
-            shown[3],
-            shown[last:],
-            outcome.digest,
-            msgspec.Raw(changes),
-        )
+    shown, last = _shown_texts(request, metadata, as_json=True)
+    owners = ",".join(
+        [
+            f'{{"kind":"{shown[at]}","name":"{shown[at + 1]}","uid":"{shown[at + 2]}"}}'
+            for at in range(_FIRST_OWNER, last, 3)
+        ]
+    )
+    groups = ",".join([f'"{group}"' for group in shown[last:]])
+    snapshot = f',"snapshot":"{context.snapshot}"' if context.snapshot else ""
+    return (
+        f'{SCHEMA},{context.program},"caller":{orjson.dumps(context.caller).decode()},'
+        f'"step":"{context.step}","outcome":"{word(outcome)}","operation":"{shown[0]}",'
+        f'"namespace":"{shown[1]}","generate_name":"{shown[2]}","owners":[{owners}],'
+        f'"user":"{shown[3]}","groups":[{groups}],'
+        f'"digest":"{outcome.digest}","settings":"{context.settings}"{snapshot},"changes":'
     )
 
 
@@ -230,10 +203,11 @@ def _shown_annotations(patch: EncodedPatch) -> bytes:
     ops = patch.annotations[:_MOST_CHANGES]
     # Most patches write what was asked last, and nothing before it needs an escape.
     last = patch.annotations[-1] if 0 < len(patch.annotations) <= _MOST_CHANGES else {}
-    writes = last.get("path") == _ASKED_PATH and "value" in last
-    start = patch.first.rfind(_ASKED_START) if writes else -1
-    before = patch.first[: max(start, 0)]
-    if before and before.isascii() and _DELETE not in before and b"\\" not in before:
+    start = 0
+    if last.get("path") == _ASKED_PATH and "value" in last:
+        start = len(patch.first) - len(_END) - len(orjson.dumps(last["value"])) - len(_ASKED_START)
+    before = patch.first[: start if patch.first.startswith(_ASKED_START, max(start, 0)) else 0]
+    if before and before.isascii() and _DELETE not in before and _BACKSLASH not in before:
         return b"%b%b]" % (before, _ASKED_SHOWN)
     return orjson.dumps([_shown_annotation(op) for op in ops])
 
@@ -288,11 +262,13 @@ def _circumstances(request: Request, outcome: Outcome, context: DecisionContext)
     }
 
 
-def _shown_texts(request: Request, metadata: Metadata) -> tuple[Sequence[str], int]:
+def _shown_texts(
+    request: Request, metadata: Metadata, *, as_json: bool = False
+) -> tuple[Sequence[str], int]:
     """Return what a record has of its request, and where the names of groups begin in it.
 
     Before them are the operation, the namespace, the prefix of the pod's name, the user, and three
-    texts of each owner.
+    texts of each owner. With *as_json* they may stand between the quotes of JSON.
     """
     user, owners = request.user_info, metadata.owner_references or ()
     texts = [
@@ -306,7 +282,10 @@ def _shown_texts(request: Request, metadata: Metadata) -> tuple[Sequence[str], i
     last = len(texts)
     texts += (user.groups or ())[:MOST_GROUPS]
     # Of all at once: nearly always they stay as they are.
-    return all_shown(texts, LONGEST_NAME), last
+    shown = all_shown(texts, LONGEST_NAME)
+    if as_json and shown is not texts:  # some were escaped, with backslashes
+        return [orjson.dumps(text).decode()[1:-1] for text in shown], last
+    return shown, last
 
 
 def _reasons(outcome: Outcome) -> Mapping[str, Any]:

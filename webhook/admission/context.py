@@ -1,6 +1,8 @@
-"""AdmissionContext: settings, snapshot, namespace."""
+"""What admission decides on: settings, one snapshot, a namespace."""
 
 from collections.abc import Sequence
+
+import msgspec
 
 from allocator.catalog.vocabularies import VOCABULARIES, LostVocabulary, Vocabulary
 from allocator.config.namespace_policy import ANY_MODE, NamespacePolicy
@@ -33,3 +35,14 @@ class AdmissionContext(Value, frozen=True):
             geometries=self.geometries,
             fill_policies=settings.fill_policies,
         )
+
+
+class AdmissionView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What decisions rest on at one moment, for one namespace.
+
+    ``age`` is that of the snapshot, in seconds.
+    """
+
+    context: AdmissionContext
+    settings_digest: str = ""
+    age: float | None = None

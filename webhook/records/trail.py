@@ -10,13 +10,13 @@ from allocator.audit.record_writer import (
     DeferRecord,
     RecordSink,
     RecordWriter,
-    RememberEncodable,
+    RememberParts,
     make_now,
 )
 from allocator.replay.snapshot_records import SnapshotRecords
-from webhook.admission.context import AdmissionContext
 from webhook.binding.audit_record import BindRecords
 from webhook.binding.decide import BindInputs
+from webhook.records.pass_records import PassRecords
 from webhook.replicas.replica_records import ReplicaRecords
 
 
@@ -29,15 +29,30 @@ class AuditTrail:
     source: RecordSource
     writer: RecordWriter
     snapshots: SnapshotRecords
-    replicas: ReplicaRecords | None = None  # where the sink encodes
-
-    def fleet_digest(self, context: AdmissionContext) -> str:
-        """Return the digest of the kinds of GPU that admission decides on."""
-        return self.snapshots.fleet(context.snapshot, context.vocabularies)
+    replicas: ReplicaRecords | None = None  # where the sink joins the parts of a line
 
     def node_digest(self, inputs: BindInputs) -> str:
         """Return the digest of the boards and GPUs in *inputs*."""
         return self.snapshots.node(inputs.node, inputs.vocabularies, inputs.geometries)
+
+    def pass_records(
+        self,
+        caller: Callable[[], tuple[str, ...]] | None = None,
+        *,
+        now: Callable[[], int],
+    ) -> PassRecords:
+        """Return what makes the records of passes of pods, whose callers had to show *caller*.
+
+        *now* returns nanoseconds since 1970.
+        """
+        return PassRecords(
+            self.sink,
+            self.source if caller is None else self.source.reviewed_by(caller),
+            fleet_digest=self.snapshots.fleet,
+            defer=self.defer,
+            replicas=self.replicas,
+            now=now,
+        )
 
     def bind_records(
         self, settings_digest: Callable[[], str], caller: Callable[[], tuple[str, ...]]
@@ -58,12 +73,12 @@ def audit_trail(  # noqa: PLR0913 -- whose it is, and where it leads
     entropy: int,
     now: Callable[[], datetime],
     defer: DeferRecord = make_now,
-    encodable: RememberEncodable | None = None,
+    parts: RememberParts | None = None,
 ) -> AuditTrail:
     """Return the trail of *instance*; *entropy* is random, and *now* returns the time in UTC.
 
-    *defer* takes what makes records of reviews, which may be done later; *encodable* takes
-    records that are encoded when they are written.
+    *defer* takes what makes records of reviews, which may be done later; *parts* takes
+    records in two parts.
     """
     source = RecordSource(Component.WEBHOOK, instance=instance, version=version, entropy=entropy)
     writer = RecordWriter(sink=sink, source=source, now=now)
@@ -74,5 +89,5 @@ def audit_trail(  # noqa: PLR0913 -- whose it is, and where it leads
         source=source,
         writer=writer,
         snapshots=snapshots,
-        replicas=None if encodable is None else ReplicaRecords(encodable, source),
+        replicas=None if parts is None else ReplicaRecords(parts, source),
     )

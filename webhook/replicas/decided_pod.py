@@ -3,13 +3,9 @@
 What their records share is kept with it, so that one search finds both. Runs for every review.
 """
 
-from datetime import datetime
 from typing import Final
 
-import msgspec
-
 from allocator.audit.lines import LARGEST
-from allocator.model.value import Value
 from webhook.admission.outcome import Outcome
 from webhook.review.admission_review import Request
 from webhook.review.json_patch import EncodedPatch
@@ -24,18 +20,19 @@ _MOST_GROUPS: Final = 16
 class RecordEnd:
     """How the records of a decision end, for pods that are reviewed alike.
 
-    The pods are equal, so only what a review says beside its pod is compared.
+    The pods are equal, so only what surrounds the review of one is compared.
     """
 
     def __init__(self, decision: "DecidedPass", fields: bytes) -> None:
-        """End the record of *decision* with the value of ``schema``, and *fields* after it."""
+        """End the line of *decision* with the value of ``schema``, and *fields* after it."""
         request = decision.request
-        self.fields = msgspec.Raw(fields)
-        self.size = len(fields)
+        self.fields = fields
         self._user = request.user_info
         self._namespace = request.namespace
         self._operation = request.operation
         self._caller = decision.caller
+        self._settings = decision.settings
+        self._snapshot = decision.snapshot
         self._step = decision.step
 
     @property
@@ -55,6 +52,8 @@ class RecordEnd:
             self._namespace == request.namespace
             and self._operation == request.operation
             and self._step == decision.step
+            and self._settings == decision.settings
+            and self._snapshot == decision.snapshot
             and self._caller == decision.caller
             and self._user == request.user_info
         )
@@ -75,19 +74,50 @@ class DecidedPod:
             self.end = end
 
 
-class DecidedPass(Value, frozen=True):
-    """A decision, the request of the pass that asked for it, and what its record has besides.
+class DecidedReview:
+    """A decision about the pod of one review.
 
-    ``seconds`` is the duration, ``age`` that of the snapshot in seconds; ``settings`` and
-    ``snapshot`` are digests.
+    This class and the next are no msgspec classes: compiled code reads their fields much faster.
     """
 
-    request: Request
-    decided: DecidedPod
-    caller: tuple[str, ...]
-    settings: str
-    snapshot: str
-    step: str
-    at: datetime
-    seconds: float
-    age: float | None
+    def __init__(  # noqa: PLR0917 -- interpreted code makes one, and names cost time there
+        self, request: Request, decided: DecidedPod, step: str, started: float, size: int
+    ) -> None:
+        """Keep a decision; *started* is of a monotonic clock, *size* the bytes of the review."""
+        self.request = request
+        self.decided = decided
+        self.step = step
+        self.started = started
+        self.size = size
+
+
+class DecidedPass:
+    """A decision, the request of the pass that asked for it, and what its record has besides."""
+
+    def __init__(  # noqa: PLR0913 -- the fields of a record
+        self,
+        *,
+        request: Request,
+        decided: DecidedPod,
+        caller: tuple[str, ...],
+        settings: str,
+        snapshot: str,
+        step: str,
+        at: int,
+        seconds: float,
+        age: float | None,
+    ) -> None:
+        """Keep a decision.
+
+        *at* is in milliseconds since 1970, *seconds* the duration, *age* that of the snapshot in
+        seconds; *settings* and *snapshot* are digests.
+        """
+        self.request = request
+        self.decided = decided
+        self.caller = caller
+        self.settings = settings
+        self.snapshot = snapshot
+        self.step = step
+        self.at = at
+        self.seconds = seconds
+        self.age = age

@@ -12,16 +12,16 @@ from typing import Any, Final
 import msgspec
 
 from allocator.audit.lines import fields_of
-from allocator.audit.record_source import RecordSource
-from allocator.audit.record_writer import RememberEncodable
+from allocator.audit.record_source import THREE_DIGITS, RecordSource
+from allocator.audit.record_writer import RememberParts
+from allocator.catalog.keys import ASKED_KEY
 from allocator.model.decision import ModeChoice
 from allocator.model.request import PodRequest
-from allocator.model.untrusted import LONGEST_NAME, is_shown
-from allocator.model.value import Value
+from allocator.model.untrusted import LONGEST_NAME, inert, is_shown
 from allocator.replay.recorded_request import RecordedRequest
 from webhook.admission.audit_record import (
     DecisionContext,
-    RecordingProgram,
+    PassContext,
     alike_fields,
     changes_json,
     confirmation_record,
@@ -30,7 +30,7 @@ from webhook.admission.audit_record import (
     workload_json,
 )
 from webhook.admission.outcome import Rewritten
-from webhook.replicas.decided_pod import LARGEST_END, LARGEST_OWN, DecidedPass, RecordEnd
+from webhook.replicas.decided_pod import LARGEST_END, DecidedPass, RecordEnd
 from webhook.replicas.kept_parts import KeptParts
 
 MOST_BYTES: Final = 8 * 1024 * 1024  # of what is alike
@@ -38,27 +38,7 @@ _LARGEST_COMPARED: Final = 4096  # bytes, in JSON, of what it is recognised by
 _LARGEST_PATCH: Final = 16 * 1024  # bytes
 _LARGEST_PART: Final = 64 * 1024  # bytes
 _TEXT: Final = 64  # bytes of a text or a field besides its characters
-_SCHEMA: Final = b'{"schema":'
 _ENCODE: Final = msgspec.json.Encoder().encode
-
-
-class PodRecord(Value, frozen=True):
-    """A record as it is encoded: what is its own, and then the rest as it is.
-
-    ``schema`` is the JSON of that field's value, and goes on with all other fields.
-    """
-
-    kind: str
-    id: str
-    at: str
-    review: str
-    pod: str
-    pod_uid: str
-    duration_seconds: float
-    settings: str
-    snapshot_age_seconds: float | msgspec.UnsetType
-    snapshot: str | msgspec.UnsetType
-    schema: msgspec.Raw
 
 
 class _Alike:
@@ -76,10 +56,23 @@ class _Alike:
         """Say whether the record of *outcome* has these fields."""
         return (
             self._choice == outcome.choice
-            and (self._recorded is outcome.recorded or self._recorded == outcome.recorded)
             and self._given == outcome.request
+            and self._is_recorded(outcome)
             and self._mode_asked == outcome.asked.mode
             and self._warnings == outcome.warnings
+        )
+
+    def _is_recorded(self, outcome: Rewritten) -> bool:
+        """Say whether *outcome* is recorded alike, of which the request is the same."""
+        kept, other = self._recorded, outcome.recorded
+        if kept is None or other is None:
+            return kept is other
+        if kept.request is not self._given or other.request is not outcome.request:
+            return kept == other
+        return (
+            (kept.namespace is other.namespace or kept.namespace == other.namespace)
+            and kept.earlier == other.earlier
+            and kept.final == other.final
         )
 
     def compared(self) -> tuple[Any, ...]:
@@ -90,10 +83,13 @@ class _Alike:
 class ReplicaRecords:
     """Makes the records of pods that are given a share."""
 
-    def __init__(self, remember: RememberEncodable, source: RecordSource) -> None:
+    def __init__(self, remember: RememberParts, source: RecordSource) -> None:
         """Let *remember* take each record."""
         self._remember = remember
         self._source = source
+        texts = [inert(text) for text in source.program]
+        names = zip(("component", "instance", "version"), texts, strict=True)
+        self._program = fields_of(dict(names)).decode()
         # By what was asked.
         self._alike = KeptParts[_Alike](most_bytes=MOST_BYTES, largest=_LARGEST_PART)
 
@@ -111,7 +107,8 @@ class ReplicaRecords:
         """Make the record of *decision*; return false where it has to be made by itself."""
         request, decided = decision.request, decision.decided
         review, pod, pod_uid = own_names(request)
-        if not is_shown(f"{review}{pod}{pod_uid}", LONGEST_NAME):
+        # A replica has no name yet, and no uid.
+        if not is_shown(f"{review}{pod}{pod_uid}" if pod or pod_uid else review, LONGEST_NAME):
             return False
         end = decided.end
         if end is None or not end.is_of(decision):
@@ -120,21 +117,14 @@ class ReplicaRecords:
                 return False
             decided.keep(end)
         record_id, at = self._source.identity(decision.at)
-        age = decision.age
-        made = PodRecord(
-            "admission",
-            record_id,
-            at,
-            review,
-            pod,
-            pod_uid,
-            _rounded(decision.seconds, 1e6),
-            decision.settings,
-            msgspec.UNSET if age is None else _rounded(age, 1e3),
-            decision.snapshot or msgspec.UNSET,
-            end.fields,
+        known = decision.age
+        age = "" if known is None else f'"snapshot_age_seconds":{_thousandths(known)},'
+        # None of these texts holds what JSON escapes.
+        start = (
+            f'{{"kind":"admission","id":"{record_id}","at":"{at}","review":"{review}","pod":"{pod}",'
+            f'"pod_uid":"{pod_uid}","duration_seconds":{_millionths(decision.seconds)},{age}"schema":'
         )
-        self._remember(made, end.size + LARGEST_OWN)
+        self._remember(start.encode(), end.fields)
         return True
 
     def _end(self, decision: DecidedPass) -> RecordEnd | None:
@@ -147,22 +137,23 @@ class ReplicaRecords:
         alike = self._alike_of(outcome)
         if alike is None:
             return None
-        fields = workload_json(
-            decision.request,
-            outcome,
-            RecordingProgram(self._source.program, decision.caller, decision.step),
-            changes=b"%b,%b" % (changes_json(patch), alike.fields),
+        context = PassContext(
+            self._program,
+            decision.caller,
+            decision.step,
+            decision.settings,
+            decision.snapshot,
         )
-        made = fields[len(_SCHEMA) : -1]
+        workload = workload_json(decision.request, outcome, context).encode()
+        made = b"".join((workload, changes_json(patch), b",", alike.fields, b"}\n"))
         if len(made) > LARGEST_END:
             return None
         return RecordEnd(decision, made)
 
     def _alike_of(self, outcome: Rewritten) -> _Alike | None:
-        try:
-            name = _ENCODE((outcome.asked, outcome.request.filters))
-        except (TypeError, ValueError):  # such as half a character
-            return None
+        # Most that are decided alike ask for the same models, if for any.
+        asked = outcome.intent.annotations.get(ASKED_KEY, "")
+        name = "\n".join((asked, *outcome.request.filters.models))
         kept = self._alike.get(name)
         if kept is not None and kept.is_of(outcome):
             return kept
@@ -170,7 +161,7 @@ class ReplicaRecords:
         if not fields:
             return None
         made = _Alike(outcome, fields)
-        size = len(name) + len(fields) + _size_of(made.compared())
+        size = 4 * len(name) + len(fields) + _size_of(made.compared())
         self._alike.keep(name, made, size)
         return made
 
@@ -179,7 +170,7 @@ def lone_record(decision: DecidedPass, source: RecordSource) -> dict[str, Any]:
     """Return the record of *decision* made by itself, with the next identifier of *source*."""
     request, decided = decision.request, decision.decided
     context = DecisionContext(
-        stamp=source.stamp(decision.at, decision.caller),
+        stamp=source.stamp_at(decision.at, decision.caller),
         seconds=round(decision.seconds, 6),
         settings=decision.settings,
         snapshot=decision.snapshot,
@@ -191,9 +182,22 @@ def lone_record(decision: DecidedPass, source: RecordSource) -> dict[str, Any]:
     return record(request, decided.outcome, context, patch=decided.patch)
 
 
-def _rounded(number: float, parts: float) -> float:
-    """Return *number*, which is not negative, to one of so many *parts*; faster than ``round``."""
-    return int(number * parts + 0.5) / parts
+def _millionths(number: float) -> str:
+    """Return *number*, which is not negative, in decimals; a format takes three times as long."""
+    parts = int(number * 1e6 + 0.5)
+    thousandths = parts // 1000
+    last = THREE_DIGITS[parts % 1000]
+    return f"{_whole(thousandths // 1000)}.{THREE_DIGITS[thousandths % 1000]}{last}"
+
+
+def _thousandths(number: float) -> str:
+    """Return *number*, which is not negative, in decimals."""
+    parts = int(number * 1e3 + 0.5)
+    return f"{_whole(parts // 1000)}.{THREE_DIGITS[parts % 1000]}"
+
+
+def _whole(number: int) -> str:
+    return "0" if number == 0 else str(number)  # nearly always
 
 
 def _size_of(compared: tuple[Any, ...]) -> int:

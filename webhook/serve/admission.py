@@ -4,27 +4,23 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
-import msgspec
 import structlog
 
-from allocator.audit.record_source import UNNAMED, RecordSource
-from allocator.audit.record_writer import DeferRecord, RecordSink, make_now
 from allocator.cli.http_server import App, Receive, Scope, Send
 from webhook.admission import ephemeral_containers
 from webhook.admission.audit_record import audit
-from webhook.admission.context import AdmissionContext
+from webhook.admission.context import AdmissionContext, AdmissionView
 from webhook.admission.decide import confirm
 from webhook.admission.messages import refusal, warnings, word
-from webhook.admission.outcome import REQUESTING, Outcome, Refused, Rewritten
+from webhook.admission.outcome import Outcome, Refused, Rewritten
 from webhook.binding.binding_server import BindingHandler, LateError
 from webhook.caller.hook_paths import HookPaths
-from webhook.replicas.decided_pod import DecidedPass, DecidedPod
+from webhook.records.pass_records import PassRecords
+from webhook.replicas.decided_pod import DecidedPod, DecidedReview
 from webhook.replicas.recent_decisions import RecentDecisions, patched_pod
-from webhook.replicas.replica_records import ReplicaRecords, lone_record
 from webhook.review.admission_review import (
     BadObjectError,
     NotAReviewError,
@@ -48,47 +44,20 @@ LARGEST_BODY: Final = 7 * 1024 * 1024  # two objects of the API server's 3 MiB, 
 SLOWEST_BODY: Final = 5.0  # seconds; no hook of ours waits longer
 RETRY_SECONDS: Final = 1
 MOST: Final = 512  # reviews at a time
-_UTC_NOW: Final = partial(datetime.now, UTC)
 log = structlog.get_logger()
-
-
-class AdmissionView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What decisions rest on at one moment, for one namespace."""
-
-    context: AdmissionContext
-    settings_digest: str = ""
-    age: float | None = None
-
-
-class _Decided(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A decision about the pod of one review, whose body has *size* bytes."""
-
-    request: Request
-    judged: DecidedPod
-    step: str
-    started: float  # of the clock of ticks
-    size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodHandler:
     """Everything one review needs, injected so that a test needs no patching.
 
-    ``view`` returns the surroundings of a namespace, ``now`` the wall clock in UTC and
-    ``ticks`` a monotonic clock in seconds.
+    ``view`` returns the surroundings of a namespace, and ``ticks`` a monotonic clock in seconds.
     """
 
     view: Callable[[str], AdmissionView]
-    journal: RecordSink | None  # None: nothing is recorded
+    records: PassRecords | None  # None: nothing is recorded
     metrics: WebhookMetrics
-    source: RecordSource = UNNAMED
-    # Returns the digest of what a decision rests on, which is recorded once.
-    snapshot_digest: Callable[[AdmissionContext], str] = lambda _: ""
-    # Makes records later, several at a time, which takes half the time of each by itself.
-    defer: DeferRecord = make_now
     recent: RecentDecisions = field(default_factory=RecentDecisions)
-    replicas: ReplicaRecords | None = None  # None: each record is made by itself
-    now: Callable[[], datetime] = _UTC_NOW
     ticks: Callable[[], float] = time.perf_counter
     note_unread: Callable[[UnreadReview], None] = lambda _: None  # a review of a pod
 
@@ -118,19 +87,17 @@ class PodHandler:
             return refuse(error.uid, _unreadable_refusal(error))
         view = self.view(reviewed.request.namespace)
         judged = judge(reviewed.pod, reviewed.request.old_object, view.context)
-        decided = _Decided(
-            request=reviewed.request, judged=judged, step=step, started=started, size=len(body)
-        )
+        decided = DecidedReview(reviewed.request, judged, step, started, len(body))
         return self._finish(decided, view)
 
-    def _finish(self, decided: _Decided, view: AdmissionView) -> bytes:
+    def _finish(self, reviewed: DecidedReview, view: AdmissionView) -> bytes:
         """Carry a decision out: the answer, the record, the count; dry runs leave no trace."""
-        request, step = decided.request, decided.step
-        outcome, patch = decided.judged.outcome, decided.judged.patch
-        seconds = self.ticks() - decided.started
+        request, step = reviewed.request, reviewed.step
+        outcome, patch = reviewed.decided.outcome, reviewed.decided.patch
+        seconds = self.ticks() - reviewed.started
         if not request.dry_run:
-            if self.journal is not None:
-                self._record(decided, view, seconds=seconds, sink=self.journal)
+            if self.records is not None:
+                self.records.note(reviewed, view, seconds)
             if _is_final(outcome, step):
                 self._count(request, outcome)
         self.metrics.observe_decision(step, seconds)
@@ -145,32 +112,6 @@ class PodHandler:
             warnings=notes,
             audit=audit(request, outcome),
         )
-
-    def _record(
-        self, decided: _Decided, view: AdmissionView, *, seconds: float, sink: RecordSink
-    ) -> None:
-        """Let a record be made of a decision; what surrounds it is noted now."""
-        judged, step = decided.judged, decided.step
-        outcome = judged.outcome
-        asks = isinstance(outcome, REQUESTING) and outcome.recorded is not None
-        made = DecidedPass(
-            decided.request,
-            judged,
-            self.source.caller(),
-            view.settings_digest,
-            self.snapshot_digest(view.context) if asks and step == "mutate" else "",
-            step,
-            self.now(),
-            seconds,
-            view.age,
-        )
-        replicas = self.replicas if isinstance(outcome, Rewritten) else None
-        if replicas is not None and replicas.record(made):
-            return
-        self.defer(partial(self._record_alone, made, sink), decided.size)
-
-    def _record_alone(self, made: DecidedPass, sink: RecordSink) -> None:
-        sink.remember(lone_record(made, self.source))
 
     def _count(self, request: Request, outcome: Outcome) -> None:
         mode = str(outcome.choice.mode) if isinstance(outcome, Rewritten) else ""

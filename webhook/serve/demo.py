@@ -4,6 +4,7 @@ import asyncio
 import secrets
 import signal
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
@@ -32,14 +33,14 @@ from certs.issue import IssueParameters, Names
 from certs.refresh_controller import throwaway
 from certs.tls_server import ServingPair
 from kube.client import version
-from webhook.admission.context import AdmissionContext
+from webhook.admission.context import AdmissionContext, AdmissionView
 from webhook.plan.hook_client import HookError, ask_hook, review, session, with_user_message
 from webhook.plan.plan import plan
 from webhook.plan.plan_cli import ERROR, surroundings
 from webhook.plan.plan_text import lines
 from webhook.records.trail import audit_trail
 from webhook.review.pod_schema import Pod
-from webhook.serve.admission import AdmissionApp, AdmissionView, PodHandler
+from webhook.serve.admission import AdmissionApp, PodHandler
 from webhook.serve.http import routes, serve_app
 from webhook.serve.metrics import WebhookMetrics
 
@@ -208,10 +209,8 @@ def _application(context: AdmissionContext, journal: RecordSink, live: ServingPa
     )
     reviewer = PodHandler(
         view=lambda _: AdmissionView(context=context, settings_digest=digest, age=0.0),
-        journal=journal,
+        records=trail.pass_records(now=time.time_ns),
         metrics=metrics,
-        source=trail.source,
-        snapshot_digest=trail.fleet_digest,
     )
     return AdmissionApp(reviewer, routes(metrics, lambda: live.ready))
 

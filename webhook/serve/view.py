@@ -3,8 +3,7 @@
 from allocator.catalog.keys import HIGH_ALLOWED, HIGH_KEY
 from allocator.cluster.inventory import Inventory
 from allocator.config.namespace_policy import namespace_policy
-from webhook.admission.context import AdmissionContext
-from webhook.serve.admission import AdmissionView
+from webhook.admission.context import AdmissionContext, AdmissionView
 
 
 def view_of(inventory: Inventory, name: str, *, extender: bool = False) -> AdmissionView:

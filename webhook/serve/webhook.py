@@ -115,7 +115,7 @@ async def run(options: WebhookOptions) -> None:
         trail = audit_trail(
             journal,
             defer=journal.defer,
-            encodable=journal.remember_encodable,
+            parts=journal.remember_parts,
             instance=options.identity,
             version=version(),
             entropy=secrets.randbits(ENTROPY_BITS),
@@ -248,20 +248,16 @@ def _admission_app(
     source = trail.source.reviewed_by(callers.shown)
     pods = PodHandler(
         view=lambda namespace: view_of(inventory, namespace, extender=extender),
-        journal=trail.sink,
+        records=trail.pass_records(callers.shown, now=time.time_ns),
         metrics=metrics,
-        source=source,
-        snapshot_digest=trail.fleet_digest,
-        defer=trail.defer,
         note_unread=UnreadLog(sink=trail.sink, source=source).note,
-        replicas=trail.replicas,
     )
     workloads = WorkloadHandler(
         context_of=lambda namespace: pods.view(namespace).context,
         count_review=metrics.count_workload,
         observe_seconds=lambda seconds: metrics.observe_decision("workload", seconds),
         journal=trail.sink,
-        source=pods.source,
+        source=source,
     )
     return AdmissionApp(
         pods, binder=leader.binder, workloads=workloads, most=most, paths=callers.paths

@@ -87,7 +87,7 @@ async def replica(server: ApiServer, *tokens: str) -> AsyncIterator[Ports]:
             entropy=1,
             now=SYSTEM.wall,
             defer=journal.defer,
-            encodable=journal.remember_encodable,
+            parts=journal.remember_parts,
         )
         events = Recorder(client, controller="vgpu-admission.io/webhook", instance="replica")
         watch = pod_informer()

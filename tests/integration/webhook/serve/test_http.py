@@ -13,8 +13,9 @@ from allocator.config.settings import Settings
 from allocator.model.gpu import Snapshot
 from tests.builders.pods import pod, received
 from tests.properties.test_hostile_reviews import review
-from webhook.admission.context import AdmissionContext
-from webhook.serve.admission import AdmissionApp, AdmissionView, PodHandler
+from webhook.admission.context import AdmissionContext, AdmissionView
+from webhook.records.pass_records import PassRecords
+from webhook.serve.admission import AdmissionApp, PodHandler
 from webhook.serve.http import serve_app
 from webhook.serve.metrics import WebhookMetrics
 
@@ -37,7 +38,7 @@ def admission(*, most: int = 8) -> AdmissionApp:
 
     reviewer = PodHandler(
         view=lambda _: AdmissionView(context=around),
-        journal=Silence(),
+        records=PassRecords(Silence(), now=lambda: 0),
         metrics=WebhookMetrics(version="0"),
     )
     return AdmissionApp(reviewer, rest, most=most)

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from allocator.audit.audit_log import (
     BATCH,
     LARGEST_BATCH,
@@ -98,16 +96,12 @@ def test_what_finds_the_queue_full_is_dropped_and_counted() -> None:
     assert lines.data.count(b"\n") == most
 
 
-class Record(msgspec.Struct):
-    text: str
-
-
-def test_what_is_encoded_later_is_bounded_too() -> None:
-    """By what it may have when it is written."""
+def test_lines_in_parts_are_bounded_too() -> None:
+    """By all that is written of them."""
     dropped = list[None]()
     journal = AuditLog((Lines(),), dropped=lambda: dropped.append(None))
     for _ in range(2000):
-        journal.remember_encodable(Record(""), 16_384)
+        journal.remember_parts(b"x" * 384, b"x" * 16_000)
 
     assert len(dropped) == 2000 - MOST_PENDING // 16_384
 

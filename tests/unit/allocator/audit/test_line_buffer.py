@@ -1,12 +1,10 @@
 """Lines that wait: whole and in their order, whether they are encoded now or later."""
 
-import json
-
-import msgspec
+import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.audit.line_buffer import LineBuffer
+from allocator.audit.line_buffer import MOST_PENDING, LineBuffer
 
 
 @given(st.lists(st.binary(max_size=100_000).map(lambda one: one.replace(b"\n", b"")), max_size=9))
@@ -22,27 +20,39 @@ def test_a_buffer_holds_whole_lines(texts: list[bytes]) -> None:
         buffer.clear()
 
 
-class Record(msgspec.Struct):
-    text: str
-    rest: msgspec.Raw
-
-
-@given(st.lists(st.tuples(st.text(max_size=5000), st.booleans()), max_size=70))
-def test_records_are_encoded_when_they_are_written(texts: list[tuple[str, bool]]) -> None:
+@given(st.lists(st.tuples(st.text(max_size=5000), st.booleans()), max_size=140))
+def test_lines_in_parts_are_joined_when_they_are_written(texts: list[tuple[str, bool]]) -> None:
     """In their order among lines; each chunk has whole lines."""
     buffer = LineBuffer()
     for _ in range(2):
-        for text, later in texts:
-            if later:
-                record = Record(text, msgspec.Raw(b'1,"more":2'))
-                assert buffer.add_encodable(record, 40_000)
+        for text, in_parts in texts:
+            start = b'{"text":%b,' % orjson.dumps(text)
+            if in_parts:
+                assert buffer.add_parts(start, b'"rest":1}\n')
             else:
-                assert buffer.add(msgspec.json.encode({"text": text}) + b"\n")
+                assert buffer.add(start + b'"rest":2}\n')
         chunks = list(buffer.chunks())
         lines = b"".join(chunks).splitlines()
-        assert [json.loads(line) for line in lines] == [
-            {"text": text, "rest": 1, "more": 2} if later else {"text": text}
-            for text, later in texts
+        assert [orjson.loads(line) for line in lines] == [
+            {"text": text, "rest": 1 if in_parts else 2} for text, in_parts in texts
         ]
         assert all(chunk.endswith(b"\n") for chunk in chunks)
+        assert len(buffer) == sum(map(len, chunks))
         buffer.clear()
+
+
+def test_lines_are_exchanged() -> None:
+    """All of them, whatever they are kept in; what one had to drop is counted there."""
+    dropped = list[None]()
+    one, other = LineBuffer(lambda: dropped.append(None)), LineBuffer()
+    one.add(b"1\n")
+    one.remember_parts(b"2", b"\n")
+    other.add(b"3\n")
+    one.exchange(other)
+
+    assert b"".join(one.chunks()) == b"3\n"
+    assert b"".join(other.chunks()) == b"1\n2\n"
+    assert (len(one), len(other)) == (2, 4)
+    one.remember_parts(b"x" * MOST_PENDING, b"")
+    assert len(dropped) == 1
+    assert len(one) == 2

@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.audit.record import Component
-from allocator.audit.record_source import ENTROPY_BITS, RecordSource, content_id, stamp_fields
+from allocator.audit.record_source import (
+    ENTROPY_BITS,
+    RecordSource,
+    content_id,
+    milliseconds_of,
+    stamp_fields,
+)
 
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
 MOMENTS = st.datetimes(datetime(2000, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 -- bounds have none
@@ -20,7 +26,8 @@ def test_an_identifier_is_a_uuid_of_version_7(at: datetime, entropy: int) -> Non
     found = uuid.UUID(hex=stamp.id)
 
     assert (found.hex, found.version, found.variant) == (stamp.id, 7, uuid.RFC_4122)
-    assert int(stamp.id[:12], 16) == int(at.timestamp() * 1000)
+    assert int(stamp.id[:12], 16) == milliseconds_of(at)
+    assert stamp.at == at.isoformat(timespec="milliseconds")
 
 
 def test_no_two_records_of_a_program_share_one() -> None:
@@ -77,15 +84,18 @@ def test_time_goes_on() -> None:
     assert ids == sorted(ids)
 
 
-def test_a_time_is_written_as_it_is_whatever_came_before() -> None:
+def test_a_time_is_written_in_utc_whatever_came_before() -> None:
     """Of the same millisecond in another zone, of another millisecond, and earlier again."""
     source = RecordSource(Component.WEBHOOK)
     elsewhere = NOON.astimezone(timezone(timedelta(hours=2)))
-    moments = [NOON, elsewhere, NOON, NOON + timedelta(milliseconds=1), NOON, NOON]
+    steps = (1, 255, 256, 999, 1000, 86_400_000)
+    later = [NOON + timedelta(milliseconds=step) for step in steps]
+    moments = [NOON, elsewhere, NOON, *later, NOON, NOON]
 
     stamps = [source.stamp(at) for at in moments]
 
-    assert [one.at for one in stamps] == [at.isoformat(timespec="milliseconds") for at in moments]
+    written = [at.astimezone(UTC).isoformat(timespec="milliseconds") for at in moments]
+    assert [one.at for one in stamps] == written
     starts = [int(one.id[:12], 16) for one in stamps]
-    assert starts == [int(at.timestamp() * 1000) for at in moments]
+    assert starts == [milliseconds_of(at) for at in moments]
     assert len({one.id for one in stamps}) == len(stamps)

@@ -19,10 +19,11 @@ from tests.builders.pods import CORES, MEMORY, NUMBER, Json, container, pod, rec
 from tests.harness.records import KeptRecords, strict_record
 from tests.properties.test_hostile_reviews import review
 from webhook.admission.audit_record import changes_json
-from webhook.admission.context import AdmissionContext
+from webhook.admission.context import AdmissionContext, AdmissionView
+from webhook.records.pass_records import PassRecords
 from webhook.review.admission_review import NotAReviewError
 from webhook.review.json_patch import encoded, pointer_token
-from webhook.serve.admission import AdmissionView, PodHandler
+from webhook.serve.admission import PodHandler
 from webhook.serve.metrics import WebhookMetrics
 
 VIEW = AdmissionView(
@@ -46,9 +47,8 @@ class Lines(list[bytes]):
 def handler(sink: Lines | KeptRecords) -> PodHandler:
     return PodHandler(
         view=lambda _: VIEW,
-        journal=sink,
+        records=PassRecords(sink, now=lambda: 0, fleet_digest=lambda _, __: "f" * 32),
         metrics=WebhookMetrics(version="0"),
-        snapshot_digest=lambda _: "f" * 32,
     )
 
 

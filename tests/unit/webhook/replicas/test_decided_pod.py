@@ -1,10 +1,9 @@
 """What records share is kept with a decision, for reviews that are recorded alike."""
 
-from datetime import UTC, datetime
-
 import pytest
 from msgspec.structs import replace
 
+from tests.builders.passes import with_fields
 from webhook.admission.outcome import Untouched
 from webhook.replicas.decided_pod import DecidedPass, DecidedPod, RecordEnd
 from webhook.review.admission_review import Request, UserInfo
@@ -22,25 +21,25 @@ ONE = DecidedPass(
     settings="s",
     snapshot="f",
     step="mutate",
-    at=datetime(2026, 5, 4, 12, tzinfo=UTC),
+    at=1_777_896_000_000,
     seconds=0.0,
     age=None,
 )
 UNLIKE = {
-    "operation": replace(ONE, request=replace(REQUEST, operation="UPDATE")),
-    "namespace": replace(ONE, request=replace(REQUEST, namespace="team-b")),
-    "user": replace(ONE, request=replace(REQUEST, user_info=UserInfo("bo", ("a", "b")))),
-    "groups": replace(ONE, request=replace(REQUEST, user_info=UserInfo("amy", ("a", "c")))),
-    "no-groups": replace(ONE, request=replace(REQUEST, user_info=UserInfo("amy"))),
-    "caller": replace(ONE, caller=()),
-    "step": replace(ONE, step="ephemeral"),
+    "operation": with_fields(ONE, request=replace(REQUEST, operation="UPDATE")),
+    "namespace": with_fields(ONE, request=replace(REQUEST, namespace="team-b")),
+    "user": with_fields(ONE, request=replace(REQUEST, user_info=UserInfo("bo", ("a", "b")))),
+    "groups": with_fields(ONE, request=replace(REQUEST, user_info=UserInfo("amy", ("a", "c")))),
+    "no-groups": with_fields(ONE, request=replace(REQUEST, user_info=UserInfo("amy"))),
+    "caller": with_fields(ONE, caller=()),
+    "step": with_fields(ONE, step="ephemeral"),
+    "settings": with_fields(ONE, settings="t"),
+    "snapshot": with_fields(ONE, snapshot="e"),
 }
 OWN = {
-    "uid": replace(ONE, request=replace(REQUEST, uid="r-2")),
-    "name": replace(ONE, request=replace(REQUEST, name="p")),
-    "settings": replace(ONE, settings="t"),
-    "snapshot": replace(ONE, snapshot="e"),
-    "time": replace(ONE, at=datetime(2026, 5, 4, 13, tzinfo=UTC), seconds=1.0, age=2.0),
+    "uid": with_fields(ONE, request=replace(REQUEST, uid="r-2")),
+    "name": with_fields(ONE, request=replace(REQUEST, name="p")),
+    "time": with_fields(ONE, at=1_777_899_600_000, seconds=1.0, age=2.0),
 }
 
 
@@ -73,6 +72,6 @@ def test_what_each_record_has_of_its_own_changes_no_end(other: DecidedPass) -> N
 def test_what_is_large_is_not_kept(request_: Request, *, kept: bool) -> None:
     """What is kept was counted before a review came with many groups."""
     decided = DecidedPod(Untouched(), None)
-    decided.keep(RecordEnd(replace(ONE, request=request_), b"1"))
+    decided.keep(RecordEnd(with_fields(ONE, request=request_), b"1"))
 
     assert (decided.end is not None) is kept

@@ -5,9 +5,8 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
-import msgspec
 import orjson
 import pytest
 from hypothesis import given, settings
@@ -15,9 +14,8 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from allocator.audit.audit_log import AuditLog
-from allocator.audit.lines import LARGEST
 from allocator.audit.record import Component
-from allocator.audit.record_source import RecordSource
+from allocator.audit.record_source import RecordSource, milliseconds_of
 from allocator.config.namespace_policy import NamespacePolicy
 from allocator.config.settings import Settings
 from allocator.model.decision import ModeChoice, ModeSource
@@ -25,16 +23,20 @@ from allocator.model.gpu import Snapshot
 from allocator.model.request import Filters, Mode, Priority
 from allocator.request.admitted import Asked
 from tests.builders.model import A100_40, T4, nodes_of, snapshot
+from tests.builders.passes import with_fields
 from tests.builders.pods import MEMORY, NUMBER, Json, container, pod, received
 from tests.harness.records import strict_record
 from tests.properties.test_hostile_reviews import review
 from tests.unit.webhook.admission.test_audit_record import ODD
-from webhook.admission.context import AdmissionContext
+from webhook.admission.context import AdmissionContext, AdmissionView
+from webhook.admission.decide import decide
 from webhook.admission.outcome import Rewritten
-from webhook.replicas.decided_pod import DecidedPass, DecidedPod
-from webhook.replicas.replica_records import MOST_BYTES, PodRecord, ReplicaRecords
-from webhook.review.admission_review import NotAReviewError
-from webhook.serve.admission import AdmissionView, PodHandler
+from webhook.records.pass_records import PassRecords
+from webhook.replicas.decided_pod import LARGEST_END, LARGEST_OWN, DecidedPass, DecidedPod
+from webhook.replicas.recent_decisions import patched_pod
+from webhook.replicas.replica_records import MOST_BYTES, ReplicaRecords
+from webhook.review.admission_review import NotAReviewError, parse
+from webhook.serve.admission import PodHandler
 from webhook.serve.metrics import WebhookMetrics
 
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -80,30 +82,35 @@ class Webhook:
     journal: AuditLog = field(init=False)
     kept: Kept = field(default_factory=Kept)
     now: Surroundings = field(default_factory=Surroundings)
-    made: list[PodRecord] = field(default_factory=list)
+    made: list[tuple[bytes, bytes]] = field(default_factory=list)
     replicas: ReplicaRecords | None = None
 
-    def handler(self, *, shares: bool) -> PodHandler:
+    def handler(self, *, shares: bool, replicas: ReplicaRecords | None = None) -> PodHandler:
         self.journal = AuditLog((self.kept,), dropped=self._drop)
         source = RecordSource(Component.WEBHOOK, instance="w", version="1", caller=self._caller)
-        if shares:
-            self.replicas = ReplicaRecords(self._remember, source)
+        self.replicas = ReplicaRecords(self._remember, source) if shares else replicas
         return PodHandler(
-            view=lambda _: AdmissionView(
-                context=AdmissionContext(
-                    settings=Settings(), snapshot=FLEETS[self.now.fleet], host_paths=True
-                ),
-                settings_digest=self.now.settings,
-                age=self.now.age,
+            view=self.view,
+            records=PassRecords(
+                self.journal,
+                source,
+                fleet_digest=lambda _, __: self.now.snapshot,
+                defer=self.journal.defer,
+                replicas=self.replicas,
+                now=lambda: milliseconds_of(NOON) * 1_000_000,
             ),
-            journal=self.journal,
             metrics=WebhookMetrics(version="0"),
-            source=source,
-            snapshot_digest=lambda _: self.now.snapshot,
-            defer=self.journal.defer,
-            replicas=self.replicas,
-            now=lambda: NOON,
             ticks=lambda: 0.0,
+        )
+
+    def view(self, _: str) -> AdmissionView:
+        """Return what a decision rests on now."""
+        return AdmissionView(
+            context=AdmissionContext(
+                settings=Settings(), snapshot=FLEETS[self.now.fleet], host_paths=True
+            ),
+            settings_digest=self.now.settings,
+            age=self.now.age,
         )
 
     def _caller(self) -> tuple[str, ...]:
@@ -112,11 +119,11 @@ class Webhook:
     def _drop(self) -> None:
         raise AssertionError("dropped")
 
-    def _remember(self, record: msgspec.Struct, size: int) -> None:
-        assert isinstance(record, PodRecord)
-        assert len(msgspec.json.encode(record)) <= size <= LARGEST
-        self.made.append(record)
-        self.journal.remember_encodable(record, size)
+    def _remember(self, start: bytes, end: bytes) -> None:
+        assert len(start) <= LARGEST_OWN
+        assert len(end) <= LARGEST_END
+        self.made.append((start, end))
+        self.journal.remember_parts(start, end)
 
     def lines(self, reviews: Sequence[Reviewed], *, shares: bool) -> list[Json]:
         """Return the records of *reviews* by the uid of each, without their own identifiers."""
@@ -172,11 +179,13 @@ def test_replicas_share_all_but_what_is_their_own() -> None:
     """From the second on: its decision is kept, because a single pod shares nothing."""
     webhook = compare([reviewed(n) for n in range(6)])
 
-    rests = [record.schema for record in webhook.made]
-    assert [record.review for record in webhook.made] == [f"r-{n:04}" for n in range(6)]
+    rests = [end for _, end in webhook.made]
+    assert [orjson.loads(start + end)["review"] for start, end in webhook.made] == [
+        f"r-{n:04}" for n in range(6)
+    ]
     assert rests[0] is not rests[1]
     assert all(rest is rests[1] for rest in rests[1:])
-    assert len(msgspec.json.encode(webhook.made[0])) - len(bytes(rests[0])) < 400
+    assert len(webhook.made[0][0]) < 400
 
 
 def test_replicas_that_are_asked_for_otherwise_share_what_is_theirs_again() -> None:
@@ -185,7 +194,7 @@ def test_replicas_that_are_asked_for_otherwise_share_what_is_theirs_again() -> N
     other = [reviewed(n, userInfo=bo) for n in (4, 5)]
     webhook = compare([*map(reviewed, range(4)), *other])
 
-    rests = [record.schema for record in webhook.made]
+    rests = [end for _, end in webhook.made]
     assert rests[3] is not rests[4]
     assert rests[4] is rests[5]
 
@@ -195,7 +204,7 @@ def test_who_has_many_groups_shares_nothing() -> None:
     people = {"username": "amy", "groups": [f"group-{n}" for n in range(500)]}
     webhook = compare([reviewed(n, userInfo=people) for n in range(4)])
 
-    assert len({id(record.schema) for record in webhook.made}) == 4
+    assert len({id(end) for _, end in webhook.made}) == 4
 
 
 def test_pods_of_different_owners_share_what_they_ask_for() -> None:
@@ -294,23 +303,21 @@ def test_whatever_a_tenant_writes_records_are_the_same(
     compare([reviewed(n, made[n % len(made)], userInfo=people) for n in range(4 * len(made))])
 
 
-class Keys:
-    """Keeps the decisions that come by; no subclass, because the class may be machine code."""
-
-    def __init__(self) -> None:
-        self.seen: list[DecidedPass] = []
-
-    def record(self, decision: DecidedPass) -> bool:
-        self.seen.append(decision)
-        return True
-
-
 def decision_of(body: bytes) -> DecidedPass:
-    """Return what a reviewer hands over of one review."""
-    keys, webhook = Keys(), Webhook()
-    replace(webhook.handler(shares=False), replicas=cast(ReplicaRecords, keys)).mutate(body)
-    [decision] = keys.seen
-    return decision
+    """Return what a reviewer has recorded of one review."""
+    view = Webhook().view("team-a")
+    reviewed = parse(body)
+    return DecidedPass(
+        request=reviewed.request,
+        decided=patched_pod(reviewed.pod, decide(reviewed.pod, view.context)),
+        caller=CALLERS[USUAL.caller],
+        settings=USUAL.settings,
+        snapshot=USUAL.snapshot,
+        step="mutate",
+        at=milliseconds_of(NOON),
+        seconds=0.0,
+        age=USUAL.age,
+    )
 
 
 def rewritten(decision: DecidedPass) -> Rewritten:
@@ -325,7 +332,7 @@ OUTCOME = rewritten(ONE)
 
 def with_outcome(**fields: object) -> DecidedPass:
     """Return the same pass with another outcome, and the same patch."""
-    return structs.replace(
+    return with_fields(
         ONE, decided=DecidedPod(structs.replace(OUTCOME, **fields), ONE.decided.patch)
     )
 
@@ -381,7 +388,7 @@ CHANGES: dict[str, Mapping[str, object]] = {
 
 def test_passes_share_nothing() -> None:
     """A pod may have containers added later, by a pass of its own."""
-    made = recorded(ONE, ONE, ONE, structs.replace(ONE, step="ephemeral"))
+    made = recorded(ONE, ONE, ONE, with_fields(ONE, step="ephemeral"))
 
     assert b'"step":"mutate"' in made[2]
     assert b'"step":"ephemeral"' in made[3]
@@ -401,15 +408,10 @@ def recorded(*decisions: DecidedPass) -> list[bytes]:
     """Return the ends of the records of *decisions*."""
     made: list[bytes] = []
     source = RecordSource(Component.WEBHOOK)
-    records = ReplicaRecords(lambda record, _: made.append(rest_of(record)), source)
+    records = ReplicaRecords(lambda _, end: made.append(end), source)
     for decision in decisions:
         assert records.record(decision)
     return made
-
-
-def rest_of(record: msgspec.Struct) -> bytes:
-    assert isinstance(record, PodRecord)
-    return bytes(record.schema)
 
 
 def with_policy(policy: NamespacePolicy) -> Mapping[str, object]:
@@ -440,7 +442,7 @@ def test_two_unusual_decisions_share_nothing(
     first, second = with_outcome(**one), with_outcome(**other)
     made: list[bytes] = []
     source = RecordSource(Component.WEBHOOK)
-    records = ReplicaRecords(lambda record, _: made.append(rest_of(record)), source)
+    records = ReplicaRecords(lambda _, end: made.append(end), source)
 
     for decision in (first, first, first, second, second, first):
         assert records.record(decision)
@@ -452,7 +454,7 @@ def test_two_unusual_decisions_share_nothing(
 def test_what_is_kept_is_bounded() -> None:
     """However many amounts a tenant thinks of."""
     records = ReplicaRecords(lambda _, __: None, RecordSource(Component.WEBHOOK))
-    handler = replace(Webhook().handler(shares=False), replicas=records)
+    handler = Webhook().handler(shares=False, replicas=records)
     for memory in range(1000, 6000):
         spec = received(pod(container(limits={NUMBER: 1, MEMORY: memory})))["spec"]
         handler.mutate(reviewed(memory, {**asking(), "spec": spec})[0])

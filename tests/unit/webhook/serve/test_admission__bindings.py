@@ -11,6 +11,7 @@ from tests.fakes.ledger_server import LedgerServer
 from tests.properties.test_hostile_reviews import VIEW, Notes
 from webhook.admission.context import AdmissionContext
 from webhook.binding.binding_server import BindingHandler
+from webhook.records.pass_records import PassRecords
 from webhook.serve.admission import AdmissionApp, PodHandler
 from webhook.serve.metrics import WebhookMetrics
 
@@ -36,7 +37,11 @@ def posted(body: bytes, *, slow: float = 0) -> tuple[int, dict[bytes, bytes], by
         nodes_with_entry=lambda _: frozenset(),
         patience=0.05,
     )
-    reviewer = PodHandler(view=lambda _: VIEW, journal=Notes(), metrics=WebhookMetrics(version="0"))
+    reviewer = PodHandler(
+        view=lambda _: VIEW,
+        records=PassRecords(Notes(), now=lambda: 0),
+        metrics=WebhookMetrics(version="0"),
+    )
     scope = {"type": "http", "method": "POST", "path": "/mutate/bindings", "headers": []}
     asyncio.run(AdmissionApp(reviewer, rest, binder=binder)(scope, receive, send))
     return sent[0]["status"], dict(sent[0]["headers"]), sent[1]["body"]

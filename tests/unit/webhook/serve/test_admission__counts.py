@@ -12,8 +12,9 @@ from allocator.model.request import Mode
 from tests.builders.model import A100_40, T4, nodes_of, snapshot
 from tests.builders.pods import MEMORY, MODE, NUMBER, Json, admitted, container, pod, received
 from tests.properties.test_hostile_reviews import Notes, review
-from webhook.admission.context import AdmissionContext
-from webhook.serve.admission import AdmissionView, PodHandler
+from webhook.admission.context import AdmissionContext, AdmissionView
+from webhook.records.pass_records import PassRecords
+from webhook.serve.admission import PodHandler
 from webhook.serve.metrics import WebhookMetrics
 
 CONTEXT = AdmissionContext(
@@ -31,7 +32,7 @@ def counted(*passes: tuple[str, Json]) -> list[str]:
     metrics = WebhookMetrics(version="0")
     handler = PodHandler(
         view=lambda _: AdmissionView(context=CONTEXT),
-        journal=Notes(),
+        records=PassRecords(Notes(), now=lambda: 0),
         metrics=metrics,
     )
     for name, found in passes:

@@ -11,9 +11,9 @@ from allocator.config.settings import Settings
 from allocator.model.gpu import Snapshot
 from tests.builders.pods import container, pod
 from tests.properties.test_hostile_reviews import review
-from webhook.admission.context import AdmissionContext
+from webhook.admission.context import AdmissionContext, AdmissionView
 from webhook.review.unread_review import UnreadReview
-from webhook.serve.admission import LARGEST_BODY, AdmissionApp, AdmissionView, PodHandler
+from webhook.serve.admission import LARGEST_BODY, AdmissionApp, PodHandler
 from webhook.serve.metrics import WebhookMetrics
 
 CONTEXT = AdmissionContext(settings=Settings(), snapshot=Snapshot(version="1"))
@@ -33,7 +33,7 @@ class Unread(list[UnreadReview]):
         self.app = AdmissionApp(
             PodHandler(
                 view=view,
-                journal=None,
+                records=None,
                 metrics=WebhookMetrics(version="0"),
                 note_unread=self.append,
             )

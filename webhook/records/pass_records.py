@@ -1,0 +1,74 @@
+"""PassRecords: how reviews of pods are recorded. Runs for every review."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from allocator.audit.record_source import UNNAMED, RecordSource
+from allocator.audit.record_writer import DeferRecord, RecordSink, make_now
+from allocator.catalog.vocabularies import Vocabulary
+from allocator.model.gpu import Snapshot
+from webhook.admission.context import AdmissionView
+from webhook.admission.outcome import Refused, Rewritten
+from webhook.replicas.decided_pod import DecidedPass, DecidedReview
+from webhook.replicas.replica_records import ReplicaRecords, lone_record
+
+FleetDigest = Callable[[Snapshot, Sequence[Vocabulary]], str]
+_NANOSECONDS: Final = 1_000_000  # of a millisecond
+
+
+def _no_digest(_: Snapshot, __: Sequence[Vocabulary]) -> str:
+    return ""
+
+
+class PassRecords:
+    """Makes the records of all passes of one webhook."""
+
+    def __init__(  # noqa: PLR0913 -- whose they are, and where they lead
+        self,
+        sink: RecordSink,
+        source: RecordSource = UNNAMED,
+        *,
+        now: Callable[[], int],
+        fleet_digest: FleetDigest = _no_digest,
+        defer: DeferRecord = make_now,
+        replicas: ReplicaRecords | None = None,
+    ) -> None:
+        """Let *sink* take records, which *defer* lets be made several at a time.
+
+        *fleet_digest* returns the digest of the GPUs that a decision rests on, recorded once.
+        Without *replicas* each record is made by itself. *now* returns nanoseconds since 1970.
+        """
+        self._sink = sink
+        self._source = source
+        self._caller = source.caller
+        self._fleet_digest = fleet_digest
+        self._defer = defer
+        self._replicas = replicas
+        self._now = now
+
+    def note(self, reviewed: DecidedReview, view: AdmissionView, seconds: float) -> None:
+        """Let a record be made of a pass that took *seconds*; what surrounds it is noted now."""
+        outcome, snapshot = reviewed.decided.outcome, ""
+        asks = isinstance(outcome, (Rewritten, Refused)) and outcome.recorded is not None
+        if asks and reviewed.step == "mutate":
+            context = view.context
+            snapshot = self._fleet_digest(context.snapshot, context.vocabularies)
+        made = DecidedPass(
+            request=reviewed.request,
+            decided=reviewed.decided,
+            caller=self._caller(),
+            settings=view.settings_digest,
+            snapshot=snapshot,
+            step=reviewed.step,
+            at=self._now() // _NANOSECONDS,
+            seconds=seconds,
+            age=view.age,
+        )
+        replicas = self._replicas
+        if replicas is not None and isinstance(outcome, Rewritten) and replicas.record(made):
+            return
+        self._defer(partial(self._make, made), reviewed.size)
+
+    def _make(self, decision: DecidedPass) -> None:
+        self._sink.remember(lone_record(decision, self._source))
