@@ -206,7 +206,7 @@ def _shown_annotations(patch: EncodedPatch) -> bytes:
     start = 0
     if last.get("path") == _ASKED_PATH and "value" in last:
         start = len(patch.first) - len(_END) - len(orjson.dumps(last["value"])) - len(_ASKED_START)
-    before = patch.first[: start if patch.first.startswith(_ASKED_START, max(start, 0)) else 0]
+    before = patch.first[:start]
     if before and before.isascii() and _DELETE not in before and _BACKSLASH not in before:
         return b"%b%b]" % (before, _ASKED_SHOWN)
     return orjson.dumps([_shown_annotation(op) for op in ops])

@@ -44,10 +44,10 @@ _ENCODE: Final = msgspec.json.Encoder().encode
 class _Alike:
     """What is recorded of all that ask for the same and are given the same, as JSON fields."""
 
-    def __init__(self, outcome: Rewritten, fields: bytes) -> None:
+    def __init__(self, outcome: Rewritten, recorded: RecordedRequest, fields: bytes) -> None:
         self.fields = fields
         self._choice: ModeChoice = outcome.choice
-        self._recorded: RecordedRequest | None = outcome.recorded
+        self._recorded = recorded
         self._given: PodRequest = outcome.request
         self._mode_asked: str | None = outcome.asked.mode
         self._warnings: tuple[str, ...] = outcome.warnings
@@ -65,9 +65,7 @@ class _Alike:
     def _is_recorded(self, outcome: Rewritten) -> bool:
         """Say whether *outcome* is recorded alike, of which the request is the same."""
         kept, other = self._recorded, outcome.recorded
-        if kept is None or other is None:
-            return kept is other
-        if kept.request is not self._given or other.request is not outcome.request:
+        if other is None or other.request is not outcome.request or kept.request is not self._given:
             return kept == other
         return (
             (kept.namespace is other.namespace or kept.namespace == other.namespace)
@@ -157,10 +155,11 @@ class ReplicaRecords:
         kept = self._alike.get(name)
         if kept is not None and kept.is_of(outcome):
             return kept
-        fields = b"" if outcome.recorded is None else fields_of(alike_fields(outcome))
-        if not fields:
+        recorded = outcome.recorded
+        fields = b"" if recorded is None else fields_of(alike_fields(outcome))
+        if recorded is None or not fields:
             return None
-        made = _Alike(outcome, fields)
+        made = _Alike(outcome, recorded, fields)
         size = 4 * len(name) + len(fields) + _size_of(made.compared())
         self._alike.keep(name, made, size)
         return made

@@ -36,6 +36,15 @@ def test_only_printable_text_is_shown(text: str, expected: str) -> None:
     assert quote(text) == expected
 
 
+@pytest.mark.parametrize("length", [0, 99, 100, 101, 1000])
+def test_a_long_text_is_no_plainer_than_a_short_one(length: int) -> None:
+    """Long texts are searched another way; what is plain is the same, for each character."""
+    around = "a" * length
+    for number in (*range(0x200), 0x202E, 0x2800, 0xD800, 0xFFFD):
+        assert is_plain(around + chr(number)) == is_plain(chr(number))
+    assert [n for n in range(0x80) if is_plain(chr(n))] == list(range(0x20, 0x7F))
+
+
 @pytest.mark.parametrize(
     "text", ["x" * 1000, "\n" * 1000, 10**500], ids=["long", "escapes", "number"]
 )

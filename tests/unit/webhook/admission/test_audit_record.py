@@ -214,3 +214,12 @@ def test_operations_on_annotations_are_recorded_without_what_was_asked(ops: list
 
 def is_shown_whole(op: Json) -> bool:
     return "value" in op and op["path"] != ASKED_OPERATION["path"] and is_plain(op["path"])
+
+
+@pytest.mark.parametrize("odd", ["\x7f", "\x9b", "\u202e", "\u3164"])
+def test_a_change_that_holds_what_nobody_sees_is_recorded_without_its_value(odd: str) -> None:
+    """JSON leaves such a character as it is, and a value may name a container of a tenant's."""
+    path = "/spec/containers/0/volumeMounts/-"
+    patch = encoded([{"op": "add", "path": path, "value": {"subPath": f"a{odd}"}}])
+
+    assert orjson.loads(changes_json(patch)) == [{"op": "add", "path": path}]
