@@ -8,9 +8,9 @@ import msgspec
 
 LONGEST: Final = 64  # characters
 LONGEST_NAME: Final = 253  # characters of an object's name
-# What Unicode calls printable and nobody sees: fillers, joiners and selectors without a glyph.
 _LONG: Final = 100  # characters; to look each of more up would take three times as long
 _PLAIN_ASCII: Final = bytes(range(0x20, 0x7F))
+# What Unicode calls printable and nobody sees: fillers, joiners and selectors without a glyph.
 _INVISIBLE: Final = frozenset(
     "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0"
 )

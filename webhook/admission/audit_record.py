@@ -7,7 +7,6 @@ escaped.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, assert_never
 
-import msgspec
 import orjson
 from msgspec.structs import replace
 
@@ -46,7 +45,6 @@ _ASKED_PATH = f"{ANNOTATIONS}/{pointer_token(ASKED_KEY)}"
 _ASKED_SHOWN: Final = orjson.dumps({"op": "add", "path": _ASKED_PATH})
 _ASKED_START: Final = _ASKED_SHOWN[:-1] + b',"value":'
 _END: Final = b"}]"  # of the last operation, and of all
-_ENCODE: Final = msgspec.json.Encoder().encode
 _STAGES = {Stage.INIT: "init", Stage.SIDECAR: "sidecar", Stage.APP: "main"}
 
 

@@ -9,7 +9,7 @@ from allocator.audit.record_writer import DeferRecord, RecordSink, make_now
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.model.gpu import Snapshot
 from webhook.admission.context import AdmissionView
-from webhook.admission.outcome import Refused, Rewritten
+from webhook.admission.outcome import REQUESTING, Rewritten
 from webhook.replicas.decided_pod import DecidedPass, DecidedReview
 from webhook.replicas.replica_records import ReplicaRecords, lone_record
 
@@ -50,7 +50,7 @@ class PassRecords:
     def note(self, reviewed: DecidedReview, view: AdmissionView, seconds: float) -> None:
         """Let a record be made of a pass that took *seconds*; what surrounds it is noted now."""
         outcome, snapshot = reviewed.decided.outcome, ""
-        asks = isinstance(outcome, (Rewritten, Refused)) and outcome.recorded is not None
+        asks = isinstance(outcome, REQUESTING) and outcome.recorded is not None
         if asks and reviewed.step == "mutate":
             context = view.context
             snapshot = self._fleet_digest(context.snapshot, context.vocabularies)

@@ -1,10 +1,11 @@
 """Records of pods that are given a share: each costs little more than what is its own.
 
-Most pods are replicas of a template, and most templates ask for what others ask for too. So a
-record has three parts. What all share that ask for the same and are given the same is encoded
-once; so is what the pods share besides about which one decision was made. Each pod adds
-identifiers, its name and the time. Whether two share a part is decided by all that goes into it,
-never by a digest alone, because a tenant may look for two that are equal. Runs for every review.
+Most pods are replicas of a template, and most templates ask for what others ask for too. So what a
+record says is kept in three places. What all share that ask for the same and are given the same is
+encoded once; so is what the pods share besides about which one decision was made, and both are the
+end of a line. Its start is what a pod has alone: identifiers, its name and the time. Whether two
+share an end is decided by all that goes into it, never by a digest alone, because a tenant may look
+for two that are equal. Runs for every review.
 """
 
 from typing import Any, Final

@@ -421,8 +421,8 @@ def test_numbers_of_a_record_are_those_of_its_pass(
     assert records.record(with_fields(ONE, seconds=seconds, age=age, at=at))
     found = orjson.loads(made[0])
 
-    assert found["duration_seconds"] == pytest.approx(seconds, abs=1e-6)
-    assert found.get("snapshot_age_seconds") == pytest.approx(age, abs=1e-3)
+    assert found["duration_seconds"] == pytest.approx(seconds, abs=6e-7)
+    assert found.get("snapshot_age_seconds") == pytest.approx(age, abs=6e-4)
     assert milliseconds_of(datetime.fromisoformat(found["at"])) == at
 
 
