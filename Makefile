@@ -34,12 +34,14 @@ programs: $(STAMP) ## install and build what tests run: Kubernetes, Volcano, con
 	@$(BIN)/python -m tests.cluster.controlplane.build --all
 
 # Two parts run beside each other, because a cluster waits much of its time; what a part found is told
-# when it is over. Each test runs once, those of the hot path as machine code. The storms are not among
+# when it is over. Each test runs once, those of the hot path as machine code. The storms come after
 # them: they need the machine for themselves, because beside others they measure how busy it is.
 PARTS := test-plane test-rest test-node test-compiled test-install test-model test-browser
-test: programs ## run all tests but the storms, on a real control plane, a real kubelet and the image too
+test: programs ## run all tests, on a real control plane, a real kubelet and the image too
 	@echo "test: two at a time of $(PARTS); each is told when it is over"
 	@$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target SCHEDULES= $(PARTS)
+	@echo "test: storms"
+	@$(MAKE) --no-print-directory test-patient
 
 test-fast: $(STAMP) ## run the tests that need no cluster
 	@$(BIN)/python -m pytest -m "not cluster" $(PYTEST_ARGS)
@@ -54,7 +56,7 @@ test-rest: $(STAMP) ## run what needs neither cluster nor browser, but the model
 test-library: $(STAMP) ## run the tests on real builds of libvgpu.so, in the folder VGPU_HAMI_CORE
 	@$(BIN)/python -m pytest -m library $(PYTEST_ARGS)
 
-test-patient: $(STAMP) ## run the storms, which take minutes and need the machine for themselves; not part of test
+test-patient: $(STAMP) ## run the storms, which take minutes and need the machine for themselves
 	@$(BIN)/python -m tests.cluster.controlplane.build --all
 	@$(BIN)/python -m pytest -m patient $(PYTEST_ARGS) tests/cluster
 

@@ -1,7 +1,8 @@
 -- Sends the reviews of a file, 8 KiB each, one after another; reports as one line of JSON.
 --
 -- Each review that is sent has a uid of its own, and each round of the file has owners of its own:
--- the first half of the digits that end an owner's uid is the number of the round.
+-- the first half of the digits that end an owner's uid is the number of the round. The last argument is
+-- the number of rounds that the server has seen already.
 
 local parts, at, round, sent = {}, 0, 0, 0
 
@@ -22,6 +23,7 @@ function init(arguments)
     }
   end
   file:close()
+  round = tonumber(arguments[6])
 end
 
 function request()

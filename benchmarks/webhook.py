@@ -1,14 +1,17 @@
 """Reviews per second on one core, compared with a handler that decodes and allows each.
 
 The servers take turns, so that whatever else the machine does meets both, and each ratio is
-that of two neighbours. Needs two cores: one for the server, one for wrk. The hot path is compiled,
-as it is in the image; ``--interpreted`` measures the checkout.
+that of two neighbours. With records and without is compared second by second, because the two
+differ less than a busy machine does from one moment to the next. Needs two cores: one for the
+server, one for wrk. The hot path is compiled, as it is in the image; ``--interpreted`` measures
+the checkout.
 """
 
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -16,7 +19,7 @@ from typing import Final
 
 from benchmarks.report import Bar, conclude, parser, table
 from benchmarks.webhook_answers import apply_patch, check_idempotent
-from benchmarks.webhook_load import LoadResult, review_file, serve
+from benchmarks.webhook_load import LoadResult, join_loads, review_file, serve
 from benchmarks.webhook_reviews import replica_reviews, reviews
 from benchmarks.webhook_server import ServerKind
 from compiled import ROOT, apart
@@ -58,8 +61,8 @@ def main(arguments: Sequence[str]) -> int:
     check(distinct, tree)
     with review_file(replicas) as file, review_file(distinct) as distinct_file:
         turns = [
-            _turn(file, distinct_file, seconds=options.seconds, tree=tree)
-            for _ in range(options.turns)
+            _turn(file, distinct_file, number=number, seconds=options.seconds, tree=tree)
+            for number in range(options.turns)
         ]
     print(_render(turns))
     ratios = audited_ratios(turns)
@@ -94,37 +97,54 @@ def check(bodies: Sequence[bytes], tree: Path) -> None:
     print(f"{len(bodies)} reviews of {len(bodies[0])} bytes: each patched, each sent once\n")
 
 
-def _turn(replicas: Path, distinct: Path, *, seconds: int, tree: Path) -> Turn:
-    baseline, ours, unaudited, ours_distinct, unaudited_distinct = (
-        _load(kind, file, seconds, tree=tree)
-        for kind, file in (
-            (ServerKind.BASELINE, replicas),
-            (ServerKind.OURS, replicas),
-            (ServerKind.UNAUDITED, replicas),
-            (ServerKind.OURS, distinct),
-            (ServerKind.UNAUDITED, distinct),
-        )
-    )
+def _turn(replicas: Path, distinct: Path, *, number: int, seconds: int, tree: Path) -> Turn:
+    [baseline] = _loads([ServerKind.BASELINE], replicas, seconds, tree=tree)
+    pair = [ServerKind.OURS, ServerKind.UNAUDITED]
+    if number % 2:  # who is first is no better off in the end
+        pair.reverse()
+    of_replicas = dict(zip(pair, _loads(pair, replicas, seconds, tree=tree), strict=True))
+    of_distinct = dict(zip(pair, _loads(pair, distinct, seconds, tree=tree), strict=True))
     return Turn(
         baseline=baseline,
-        ours=ours,
-        unaudited=unaudited,
-        ours_distinct=ours_distinct,
-        unaudited_distinct=unaudited_distinct,
+        ours=of_replicas[ServerKind.OURS],
+        unaudited=of_replicas[ServerKind.UNAUDITED],
+        ours_distinct=of_distinct[ServerKind.OURS],
+        unaudited_distinct=of_distinct[ServerKind.UNAUDITED],
     )
 
 
-def _load(kind: ServerKind, file: Path, seconds: int, *, tree: Path) -> LoadResult:
-    """Load a fresh server; raises ``RuntimeError`` where what it did is not what was counted."""
+def _loads(
+    kinds: Sequence[ServerKind], file: Path, seconds: int, *, tree: Path
+) -> list[LoadResult]:
+    """Load a fresh server of each of *kinds*, all on one core, for one second at a time.
+
+    Raises ``RuntimeError`` where what one did is not what was counted.
+    """
     core, other = _cores()
-    with serve(kind, core, tree=tree) as server:
-        warm = server.load(file, core=other, seconds=WARM_UP)
-        load = server.load(file, core=other, seconds=seconds)
-        recorded = server.stop_and_count()
-    answered = warm.requests + load.requests
-    if load.failed or (kind is ServerKind.OURS and recorded < answered):
-        raise RuntimeError(f"{answered} reviews sent, {load.failed} failed, {recorded} recorded")
-    return load
+    with ExitStack() as stack:
+        servers = [stack.enter_context(serve(kind, core, tree=tree)) for kind in kinds]
+        warm = [server.load(file, core=other, seconds=WARM_UP) for server in servers]
+        loads: list[list[LoadResult]] = [[] for _ in servers]
+        for at in seconds_in_turn(len(servers), seconds):
+            loads[at].append(servers[at].load(file, core=other, seconds=1))
+        joined = [join_loads(parts) for parts in loads]
+        for kind, server, first, load in zip(kinds, servers, warm, joined, strict=True):
+            recorded, answered = server.stop_and_count(), first.requests + load.requests
+            if load.failed or (kind is ServerKind.OURS and recorded < answered):
+                raise RuntimeError(
+                    f"{answered} reviews sent, {load.failed} failed, {recorded} recorded"
+                )
+    return joined
+
+
+def seconds_in_turn(servers: int, seconds: int) -> Iterator[int]:
+    """Yield which of *servers* is loaded in each second, so that each is for *seconds*.
+
+    The order turns around each time: what grows meanwhile weighs on all alike.
+    """
+    for number in range(seconds):
+        order = range(servers)
+        yield from reversed(order) if number % 2 else order
 
 
 def _cores() -> tuple[int, int]:

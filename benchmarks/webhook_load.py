@@ -6,11 +6,12 @@ import ssl
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPSConnection
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 from benchmarks.webhook_reviews import OWNER_UID, REVIEW_UID, SIZE
@@ -19,6 +20,7 @@ from benchmarks.webhook_server import HOST, ServerKind
 CONNECTIONS: Final = 16
 PATH: Final = "/mutate/pods"
 SCRIPT: Final = Path(__file__).with_name("webhook.lua")
+ROUNDS: Final = 10_000  # more than one load sends
 PATIENCE: Final = 30  # seconds for a server to start or to end
 
 
@@ -44,6 +46,18 @@ class LoadResult:
         return self.requests / self.seconds
 
 
+def join_loads(loads: Sequence[LoadResult]) -> LoadResult:
+    """Return one or more *loads* of one server as one; latencies are the medians of theirs."""
+    return LoadResult(
+        requests=sum(load.requests for load in loads),
+        seconds=sum(load.seconds for load in loads),
+        p50_ms=median(load.p50_ms for load in loads),
+        p99_ms=median(load.p99_ms for load in loads),
+        failed=sum(load.failed for load in loads),
+        cpu_seconds=sum(load.cpu_seconds for load in loads),
+    )
+
+
 @contextmanager
 def review_file(reviews: Iterable[bytes]) -> Iterator[Path]:
     """Lend *reviews* as one file, for wrk to read."""
@@ -53,13 +67,14 @@ def review_file(reviews: Iterable[bytes]) -> Iterator[Path]:
         yield Path(file.name)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ServerProcess:
     """A running server process."""
 
     process: subprocess.Popen[bytes]
     port: int
     bundle: str
+    loads: int = 0
 
     def answers(self, reviews: Iterable[bytes]) -> Iterator[bytes]:
         """Yield the answer to each of *reviews*, over one verified connection."""
@@ -71,7 +86,7 @@ class ServerProcess:
         connection.close()
 
     def load(self, reviews: Path, *, core: int, seconds: int) -> LoadResult:
-        """Let wrk send *reviews* from *core*, again and again."""
+        """Let wrk send *reviews* from *core*, again and again, with owners of each round's own."""
         url = f"https://{HOST}:{self.port}"
         wrk = ["wrk", "--threads=1", f"--connections={CONNECTIONS}", f"--duration={seconds}s"]
         script = [
@@ -83,7 +98,9 @@ class ServerProcess:
             PATH,
             REVIEW_UID,
             OWNER_UID,
+            str(self.loads * ROUNDS),
         ]
+        self.loads += 1
         before = self._cpu_seconds()
         told = subprocess.run(
             ["taskset", "--cpu-list", str(core), *wrk, *script],

@@ -105,7 +105,6 @@ def test_a_crash_costs_only_what_was_in_flight(site: Installation) -> None:
     assert all(item["metadata"]["annotations"][decided] for item in stored.values())
 
 
-@pytest.mark.patient
 @pytest.mark.timeout(600)
 def test_connections_that_rest_are_not_lost(site: Installation) -> None:
     """A pod that comes after a pause is created, whoever tires of an idle connection first.

@@ -5,9 +5,9 @@ from collections import Counter
 
 import pytest
 
-from benchmarks.webhook import Turn, audited_ratios, bars
+from benchmarks.webhook import Turn, audited_ratios, bars, seconds_in_turn
 from benchmarks.webhook_answers import WrongAnswerError, apply_patch, check_idempotent
-from benchmarks.webhook_load import LoadResult
+from benchmarks.webhook_load import LoadResult, join_loads
 from benchmarks.webhook_reviews import WORKLOADS, replica_reviews, reviews, shapes
 from benchmarks.webhook_server import ChangingInventory, CountingSink, reviewer
 from webhook.review.admission_review import allow
@@ -86,6 +86,31 @@ def test_ratios_are_medians_over_the_turns() -> None:
     assert (throughput.value, throughput.holds) == (0.5, True)
     assert (audited.value, audited.holds) == (0.5, False)
     assert (p99.value, p99.holds) == (4.0, True)
+
+
+@pytest.mark.parametrize(
+    ("servers", "seconds", "order"),
+    [
+        pytest.param(1, 3, [0, 0, 0], id="one"),
+        pytest.param(2, 1, [0, 1], id="once"),
+        pytest.param(2, 4, [0, 1, 1, 0, 0, 1, 1, 0], id="back-and-forth"),
+    ],
+)
+def test_each_server_has_its_seconds_early_and_late(
+    servers: int, seconds: int, order: list[int]
+) -> None:
+    """Where a machine slows down meanwhile, none of them has only what came first."""
+    assert list(seconds_in_turn(servers, seconds)) == order
+
+
+def test_loads_of_one_server_are_joined() -> None:
+    """Counts are added up, so that the throughput is that of all seconds together."""
+    joined = join_loads([_load(100, 8.0), _load(300, 2.0), _load(200, 3.0)])
+
+    assert joined == LoadResult(
+        requests=600, seconds=3.0, p50_ms=1.0, p99_ms=3.0, failed=0, cpu_seconds=3.0
+    )
+    assert joined.throughput == 200.0
 
 
 def test_a_ratio_of_processor_time_is_of_reviews() -> None:
