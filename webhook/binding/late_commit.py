@@ -137,7 +137,7 @@ def _listed_grants(bind: BindRequest, ledger: Ledger) -> tuple[ContainerGrants, 
 
     Its list says on which GPUs.
     """
-    listed = _listed_devices(bind)
+    listed, mode = _listed_devices(bind), _mode_of(bind)
     container_requests = bind.wanted.request.containers
     memory = {gpu.uuid: gpu.memory for gpu in ledger.node.gpus}
     devices = [device for part in listed.values() for device in part]
@@ -151,7 +151,7 @@ def _listed_grants(bind: BindRequest, ledger: Ledger) -> tuple[ContainerGrants, 
             grants=tuple(
                 Grant(
                     gpu=device.uuid,
-                    mode=bind.wanted.mode or bind.wanted.request.named_mode or Mode.HAMI_CORE,
+                    mode=mode,
                     memory=container_request.memory_on(memory[device.uuid]),
                     cores=container_request.cores,
                     share=container_request.share,
@@ -161,6 +161,11 @@ def _listed_grants(bind: BindRequest, ledger: Ledger) -> tuple[ContainerGrants, 
         )
         for container_request in container_requests
     )
+
+
+def _mode_of(bind: BindRequest) -> Mode:
+    """Return how the pod shares a GPU; one that admission never saw, as it names or asks for."""
+    return bind.wanted.mode or bind.wanted.request.named_mode or Mode.HAMI_CORE
 
 
 def _listed_devices(bind: BindRequest) -> Mapping[str, Sequence[ListedDevice]]:
@@ -211,8 +216,7 @@ def _as_asked(
         for container_request in bind.wanted.request.containers
     }
     memory = {gpu.uuid: gpu.memory for gpu in ledger.node.gpus}
-    mode = bind.wanted.mode or bind.wanted.request.named_mode or Mode.HAMI_CORE
-    amounts = partial(_amounts, memory=memory, mode=mode)
+    amounts = partial(_amounts, memory=memory, mode=_mode_of(bind))
     return tuple(
         replace(
             held,

@@ -58,6 +58,7 @@ _INSERT: Final = f"INSERT INTO decision ({', '.join(_COLUMNS)}) VALUES ({marks(l
 COLUMNS: Final = ", ".join(_COLUMNS)
 _SELECT: Final = f"SELECT {', '.join(_COLUMNS)} FROM decision"
 _KEY, _ACTIVE, _BODY = (_COLUMNS.index(name) for name in ("key", "active", "body"))
+DIGEST_PLACE: Final = _COLUMNS.index("digest")
 _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final = msgspec.json.Decoder(DecisionState)
 

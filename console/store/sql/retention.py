@@ -1,13 +1,15 @@
 """Retention: what is too old or too much is removed, a bounded part in each transaction."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
+from console.records.fold import SubjectKey
 from console.records.query import PodOutcome
 from console.records.requester import WorkloadVersion, versions_to_keep
+from console.records.state import Subject
 from console.records.times import milliseconds
 from console.store.sql.database import Row, Transaction, marks
-from console.store.sql.decision_rows import COLUMNS
+from console.store.sql.decision_rows import COLUMNS, DIGEST_PLACE
 from console.store.sql.tally import Tally
 from console.store.sql.terms import Terms, count
 from console.store.store import Retention
@@ -63,16 +65,20 @@ class Pruning:
 
     def _decisions(self, numbers: Sequence[int], cutoff: int) -> None:
         """Remove those decisions that no record is left of, but for pods that hold GPUs."""
-        held = self._held()
         for start in range(0, len(numbers), _CHUNK):
             part = numbers[start : start + _CHUNK]
-            rows = self._transaction.rows(
-                f"SELECT {COLUMNS} FROM decision WHERE id IN ({marks(len(part))}) AND active < ?"
-                f" AND state NOT IN ({marks(len(held))}) AND NOT EXISTS"
-                " (SELECT 1 FROM record WHERE record.decision = decision.id)",
-                (*part, cutoff, *held),
-            )
-            self._remove(rows)
+            rows = self._without_records(f"id IN ({marks(len(part))})", part, cutoff)
+            self._remove(rows, cutoff)
+
+    def _without_records(self, where: str, values: Sequence[Any], cutoff: int) -> list[Row]:
+        """Return the decisions of *where* that no record is left of, but for held ones."""
+        held = self._held()
+        return self._transaction.rows(
+            f"SELECT {COLUMNS} FROM decision WHERE {where} AND active < ?"
+            f" AND state NOT IN ({marks(len(held))}) AND NOT EXISTS"
+            " (SELECT 1 FROM record WHERE record.decision = decision.id)",
+            (*values, cutoff, *held),
+        )
 
     def _ancient(self, cutoff: int) -> int:
         """Remove pods that were bound before *cutoff* and whose end no record tells."""
@@ -82,14 +88,26 @@ class Pruning:
             " AND last < ? AND active < ? LIMIT ?",
             (*held, cutoff, cutoff, BATCH),
         )
-        self._remove(rows)
+        self._remove(rows, cutoff)
         return len(rows)
 
     def _held(self) -> list[int]:
         names = [PodOutcome.BOUND.value, PodOutcome.RUNNING.value]
         return list(self._terms.numbers(self._transaction, names).values()) or [-1]
 
-    def _remove(self, rows: Sequence[Row]) -> None:
+    def _remove(self, rows: Sequence[Row], cutoff: int) -> None:
+        """Remove *rows*, and what their pods asked for where no record is left of that either.
+
+        A request is noted again by each pod that comes of it, so it may outlast its own records.
+        """
+        self._delete(rows)
+        digests = dict.fromkeys(str(row[DIGEST_PLACE]) for row in rows if row[DIGEST_PLACE])
+        keys = [SubjectKey(Subject.PENDING, digest).database_key for digest in digests]
+        for start in range(0, len(keys), _CHUNK):
+            part = keys[start : start + _CHUNK]
+            self._delete(self._without_records(f"key IN ({marks(len(part))})", part, cutoff))
+
+    def _delete(self, rows: Sequence[Row]) -> None:
         self._transaction.run_many("DELETE FROM decision WHERE id = ?", [(row[0],) for row in rows])
         tally = Tally()
         for row in rows:

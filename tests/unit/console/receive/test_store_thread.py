@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import threading
 from collections.abc import Awaitable, Callable
@@ -88,15 +89,40 @@ def test_a_sender_that_leaves_takes_nothing_back() -> None:
 
     async def scene(thread: StoreThread, store: HeldRecordStore) -> None:
         store.go.clear()
-        sent = batch()
-        task = asyncio.create_task(thread.append(sent))
+        sent = [batch(), batch()]  # of which the thread has begun with one
+        tasks = [asyncio.create_task(thread.append(one)) for one in sent]
         await asyncio.sleep(0.05)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         store.go.set()
-        assert await thread.append(sent) == 0
+        assert [await thread.append(one) for one in sent] == [0, 0]
 
-    assert len(play(scene).kept) == 1
+    assert len(play(scene).kept) == 2
+
+
+def test_nobody_is_told_of_a_failure_that_nobody_waits_for() -> None:
+    """A sender that left sends its batch again; until then the console has nothing to say."""
+    told: list[dict[str, object]] = []
+
+    async def scene(thread: StoreThread, store: HeldRecordStore) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, what: told.append(what))
+        store.go.clear()
+        tasks = [asyncio.create_task(thread.append(batch())) for _ in range(2)]
+        await asyncio.sleep(0.05)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        store.error = StoreError("disk full")
+        store.go.set()
+        async with asyncio.timeout(5):
+            while thread.waiting:  # noqa: ASYNC110 -- the thread is no task
+                await asyncio.sleep(0.001)
+
+    play(scene)
+    gc.collect()
+
+    assert told == []
 
 
 def test_what_was_given_to_the_thread_is_written_before_it_ends() -> None:

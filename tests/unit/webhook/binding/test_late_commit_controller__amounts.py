@@ -2,16 +2,18 @@
 
 from dataclasses import replace
 
+import msgspec
 import orjson
 import pytest
 
 from allocator.config.settings import NodeAgent
 from allocator.model.allocation import Entry, Grant
 from allocator.model.request import Mode, Stage
+from tests.builders.bindings import stored
 from tests.builders.gpunodes import Json, entry, held, several
 from tests.builders.model import A100_40, T4, mig_grant, nodes_of, soft_grant
-from tests.builders.pods import MEMORY, MODE, NUMBER, container, pod
-from tests.harness.late_commits import ASSIGNMENT, NODE, USED, as_told, bound, scene, wire
+from tests.builders.pods import MEMORY, MODE, NUMBER, container, pod, received
+from tests.harness.late_commits import ASSIGNMENT, NODE, SIX, USED, as_told, bound, scene, wire
 from tests.unit.webhook.binding.test_late_commit_controller__takeover import started
 
 OURS, UPSTREAM = NodeAgent.OURS, NodeAgent.UPSTREAM
@@ -60,9 +62,10 @@ FREE, ALL = soft_grant(0, gpu="GPU-n0-1"), soft_grant(NODE.gpus[1].memory, 100, 
         pytest.param(FREE, id="nothing"),
         pytest.param(ALL, id="everything"),
         pytest.param(
-            Grant(gpu=FREE.gpu, mode=Mode.MEMORY_ONLY, memory=FREE.memory, cores=FREE.cores),
+            msgspec.structs.replace(FREE, mode=Mode.MEMORY_ONLY),
             id="unenforced",
         ),
+        pytest.param(msgspec.structs.replace(FREE, share="a-class"), id="beside-others"),
     ],
 )
 def test_how_much_a_pod_uses_is_what_it_asks_for(claim: Grant, agent: NodeAgent) -> None:
@@ -104,3 +107,56 @@ def test_another_container_is_not_believed() -> None:
 
     assert found.promised == ()
     assert "not as requested" in found.events[0].note
+
+
+def never_seen(asking: Json, annotations: dict[str, str]) -> Json:
+    """Make a pod on the node that was created while admission was away."""
+    document = stored(received(asking), name="p", uid="uid-p")
+    document["spec"]["nodeName"] = "n0"
+    document["metadata"].setdefault("annotations", {}).update(annotations)
+    return document
+
+
+UNENFORCED = msgspec.structs.replace(soft_grant(3 * 1024, gpu="GPU-n0-1"), mode=Mode.MEMORY_ONLY)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        pytest.param(SIX, id="listed"),
+        pytest.param(
+            {ASSIGNMENT: as_told(entry("uid-p", soft_grant(0, gpu="GPU-n0-1")))}, id="told"
+        ),
+    ],
+)
+def test_a_pod_that_admission_never_saw_shares_as_it_asks(told: dict[str, str]) -> None:
+    """Its resources come with a mode, which no annotation of ours tells yet."""
+    asking = pod(container(limits={"aliyun.com/gpu-mem": 3}))
+
+    found = scene(never_seen(asking, told), agent=UPSTREAM).sweep()
+
+    assert [one.containers for one in found.promised] == [entry("uid-p", UNENFORCED).containers]
+
+
+def test_a_mode_that_admission_chose_is_kept() -> None:
+    """All boards were cut when it was admitted; one that no longer is serves it no other way."""
+    whole = nodes_of(1, A100_40)
+    told = {ASSIGNMENT: as_told(entry("uid-p", soft_grant(3000, gpu="GPU-n0-0")))}
+
+    found = scene(bound(told, UPSTREAM, node=CUT), agent=UPSTREAM, node=whole).sweep()
+
+    assert found.promised == ()
+    assert [event.reason for event in found.events] == ["VgpuUnpromised"]
+
+
+@pytest.mark.parametrize("agent", [OURS, UPSTREAM])
+def test_a_gpu_that_is_not_there_is_not_promised(agent: NodeAgent) -> None:
+    """Whoever names one is told, and the sweep goes on."""
+    told = entry("uid-p", soft_grant(3000, gpu="GPU-gone"))
+    seen = [wire(told)] if agent is OURS else []
+    asking = bound({ASSIGNMENT: as_told(told)}, agent)
+
+    found = scene(asking, agent=agent, unpromised=seen).sweep()
+
+    assert found.promised == ()
+    assert [event.reason for event in found.events] == ["VgpuUnpromised"]

@@ -2,6 +2,8 @@
 
 from datetime import timedelta
 
+import pytest
+
 from allocator.audit.record import AnyRecord, OwnerPart
 from console.records.query import EVERYTHING, DecisionFilter, PageRequest, RecordFilter
 from console.store.sql.retention import BATCH
@@ -74,6 +76,82 @@ def test_a_pod_that_runs_on_keeps_its_row(store: SqlStore) -> None:
     assert store.figures().decisions == 0
 
 
+@pytest.mark.parametrize(
+    ("now", "kept"),
+    [
+        pytest.param("2027-11-23T12:00:20.000Z", ["train-1"], id="a-year"),
+        pytest.param("2027-11-23T12:00:20.001Z", [], id="a-millisecond-more"),
+    ],
+)
+def test_a_pod_whose_end_nobody_told_goes_after_a_year(
+    store: SqlStore, now: str, kept: list[str]
+) -> None:
+    """Of 366 days, beyond what is kept of others; its row counts as removed."""
+    store.append(stored(bound(10), started(20_000)))
+    assert store.prune(TWO_DAYS, NOW) == 2
+    assert store.prune(TWO_DAYS, now) == 1 - len(kept)
+    assert pods(store) == kept
+
+
+@pytest.mark.parametrize(
+    ("at", "kept"), [pytest.param(-1, 0, id="older"), pytest.param(0, 1, id="just-as-old")]
+)
+def test_what_is_as_old_as_is_kept_stays(store: SqlStore, at: int, kept: int) -> None:
+    """To the millisecond, of records and of what no list shows."""
+    store.append(stored(refused(2 * DAY + at), settings_of(2 * DAY + at)))
+    assert pruned(store, TWO_DAYS) == 2 - 2 * kept
+    assert (store.figures().records, left(store, "content")) == (2 * kept, kept)
+
+
+def test_what_such_a_decision_rests_on_stays_too(store: SqlStore) -> None:
+    """Its settings, and what its pod asked for, however old those are."""
+    named = validated(2 * DAY, settings="s-1")
+    store.append(stored(settings_of(), mutated(), named))
+    assert pruned(store, TWO_DAYS) == 1
+    assert store.settings("s-1") is not None
+    assert left(store, "decision") == 2
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        pytest.param([], id="over"),
+        pytest.param([bound(3 * DAY + 10)], id="held"),
+    ],
+)
+def test_what_a_young_pod_asked_for_stays_as_long_as_the_pod(
+    store: SqlStore, later: list[AnyRecord]
+) -> None:
+    """The record of the request is gone by then; nothing is left once the pod is gone too."""
+    store.append(stored(mutated(), validated(3 * DAY), *later))
+    assert pruned(store, TWO_DAYS) == 1
+    assert left(store, "decision") == 2
+    while store.prune(Retention(age=timedelta(hours=1)), "2028-01-01T00:00:00Z"):
+        pass
+    assert left(store, "decision") == 0
+
+
+def test_a_request_without_a_record_of_its_own_goes_with_its_pod(store: SqlStore) -> None:
+    """The record of its first review was lost on its way."""
+    store.append(stored(validated(), validated(3 * DAY, pod=2)))
+    assert pruned(store, TWO_DAYS) == 1
+    assert (pods(store), left(store, "decision")) == (["train-2"], 2)
+    assert pruned(store, Retention(age=timedelta(hours=1))) == 1
+    assert left(store, "decision") == 0
+
+
+def test_what_is_too_old_goes_before_what_is_too_much(store: SqlStore) -> None:
+    """A store that fits once the old records are gone loses no young one."""
+    store.append(stored(refused(), refused(3 * DAY, digest="young")))
+    assert store.prune(Retention(age=timedelta(days=2), size=1), NOW) == 1
+    assert [row.digest for row in store.decisions(EVERYTHING, ALL, PageRequest()).rows] == ["young"]
+
+
+def test_an_empty_store_that_is_too_large_loses_nothing(store: SqlStore) -> None:
+    """Its tables alone take some room."""
+    assert store.prune(Retention(age=timedelta(days=2), size=1), NOW) == 0
+
+
 def test_a_request_refused_again_keeps_its_row(store: SqlStore) -> None:
     """A row stays as long as one of its records does."""
     store.append(stored(refused(), refused(3 * DAY)))
@@ -117,10 +195,21 @@ def test_the_author_of_a_template_stays_known(store: SqlStore) -> None:
     assert (row.requester, row.requester_source) == ("amy", "workload")
 
 
-def test_nothing_is_left_of_what_was_removed(store: SqlStore) -> None:
+def test_an_author_stays_known_while_others_change_the_workload(store: SqlStore) -> None:
+    """A year counts from the last change, not from the one that the author made."""
+    others = workload(3 * DAY, user="controller", operation="UPDATE")
+    store.append(stored(workload(user="amy"), others))
+    pruned(store, TWO_DAYS)
+    store.prune(TWO_DAYS, "2027-11-24T12:00:00Z")
+    assert left(store, "workload") == 2
+
+
+@pytest.mark.parametrize("count", [3, 9])
+def test_nothing_is_left_of_what_was_removed(store: SqlStore, count: int) -> None:
     """Tables that no list shows shrink too; of a workload its author stays, for a year."""
     versions = [
-        workload(n * MINUTE, user="amy", template=f"t-{n}", operation="UPDATE") for n in range(9)
+        workload(n * MINUTE, user="amy", template=f"t-{n}", operation="UPDATE")
+        for n in range(count)
     ]
     store.append(stored(settings_of(), snapshot_of(), *versions))
     pruned(store, TWO_DAYS)
