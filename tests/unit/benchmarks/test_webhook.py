@@ -1,13 +1,15 @@
 """The webhook benchmark: what it sends, and what it takes for an answer."""
 
 import json
+import subprocess
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from benchmarks.webhook import Turn, audited_ratios, bars, seconds_in_turn
 from benchmarks.webhook_answers import WrongAnswerError, apply_patch, check_idempotent
-from benchmarks.webhook_load import LoadResult, join_loads
+from benchmarks.webhook_load import LoadResult, ServerProcess, join_loads
 from benchmarks.webhook_reviews import WORKLOADS, replica_reviews, reviews, shapes
 from benchmarks.webhook_server import ChangingInventory, CountingSink, reviewer
 from webhook.review.admission_review import allow
@@ -101,6 +103,28 @@ def test_each_server_has_its_seconds_early_and_late(
 ) -> None:
     """Where a machine slows down meanwhile, none of them has only what came first."""
     assert list(seconds_in_turn(servers, seconds)) == order
+
+
+WRK = """#!/bin/sh
+for last; do :; done
+echo "{\\"requests\\":$last,\\"seconds\\":1,\\"p50_ms\\":1,\\"p99_ms\\":1,\\"failed\\":0}"
+"""
+
+
+def test_no_load_repeats_the_owners_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a server has seen already it answers faster; the script counts on from its argument."""
+    script = tmp_path / "wrk"
+    script.write_text(WRK)
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with subprocess.Popen(["sleep", "60"]) as process:
+        server = ServerProcess(process, port=1, bundle="")
+        rounds = [server.load(tmp_path, core=0, seconds=1).requests for _ in range(3)]
+        process.kill()
+
+    assert rounds == [0, 10_000, 20_000]
 
 
 def test_loads_of_one_server_are_joined() -> None:
