@@ -7,7 +7,6 @@ crashes, restarts of the agent and changes by others are all handled the same wa
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Final, assert_never
 
 import structlog
@@ -68,7 +67,6 @@ REFUSAL_PAUSE: Final = 300.0  # seconds between two words about clients too many
 QUIT_SECONDS: Final = 5  # for servers to end
 _QUIT_LOOKS: Final = 50  # within these seconds
 _MOST_STEPS: Final = 16  # in one call of settle
-_NOTHING_TOLD: Final = MappingProxyType[int, ServerLimits]({})
 log = structlog.get_logger(__name__)
 
 
@@ -334,11 +332,6 @@ class MpsGpuController:
     def _forget_daemon(self) -> None:
         """Expect no daemon any more, so that its end is no trouble."""
         self._before = None
-        self._forget_limits()
-        self._memory = replace(self._memory, refused_quit=False, fault_since=None)
-
-    def _forget_limits(self) -> None:
-        self._memory = replace(self._memory, daemon_limits=None, server_limits=_NOTHING_TOLD)
 
     def _count_failure(self) -> None:
         """Put the next start off: a daemon that ends at once must not be started for ever."""

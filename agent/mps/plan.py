@@ -197,6 +197,7 @@ def memory_after(
         server_limits={pid: limits for pid, limits in told.items() if pid in pids},
         fault_since=(memory.fault_since or now) if faulty else None,
         leaving_since=None if desired.mps else memory.leaving_since or now,
+        refused_quit=memory.refused_quit and seen.alive,
         refused_since=None,
     )
 

@@ -100,6 +100,22 @@ def test_a_daemon_that_does_not_quit_is_killed(desk: Desk) -> None:
     asyncio.run(story())
 
 
+def test_the_next_daemon_is_asked_to_quit_too(desk: Desk) -> None:
+    """It is none that did not."""
+
+    async def story() -> None:
+        await desk.settle(grant())
+        desk.daemons.answers["quit"] = DaemonError("no answer within 5 s")
+        await desk.settle(configured=())
+        desk.daemons.answers.clear()
+        await desk.settle(grant())
+        await desk.settle(configured=())
+        assert desk.daemons.asked.count(quit_daemon(QUIT_SECONDS)) == 2
+        assert desk.mps.is_idle
+
+    asyncio.run(story())
+
+
 def test_folders_that_stay_are_removed_later(desk: Desk) -> None:
     """Until then the GPU is not idle, and no uninstall is over."""
 
@@ -268,6 +284,7 @@ def test_a_gpu_is_not_given_up_where_the_disk_does_not_take_it(desk: Desk) -> No
         desk.restart(sync=full)
         desk.lose_driver(Fault.ABSENT)
         assert not await desk.uninstall()
+        assert "no space left" in desk.told[-1].note
         desk.restart()
         assert await desk.uninstall()
 
