@@ -61,8 +61,8 @@ def main(arguments: Sequence[str]) -> int:
     check(distinct, tree)
     with review_file(replicas) as file, review_file(distinct) as distinct_file:
         turns = [
-            _turn(file, distinct_file, number=number, seconds=options.seconds, tree=tree)
-            for number in range(options.turns)
+            _turn(file, distinct_file, seconds=options.seconds, tree=tree)
+            for _ in range(options.turns)
         ]
     print(_render(turns))
     ratios = audited_ratios(turns)
@@ -97,15 +97,13 @@ def check(bodies: Sequence[bytes], tree: Path) -> None:
     print(f"{len(bodies)} reviews of {len(bodies[0])} bytes: each patched, each sent once\n")
 
 
-def _turn(replicas: Path, distinct: Path, *, number: int, seconds: int, tree: Path) -> Turn:
-    [baseline] = _loads([ServerKind.BASELINE], replicas, seconds, tree=tree)
-    pair = [ServerKind.OURS, ServerKind.UNAUDITED]
-    if number % 2:  # who is first is no better off in the end
-        pair.reverse()
-    of_replicas = dict(zip(pair, _loads(pair, replicas, seconds, tree=tree), strict=True))
-    of_distinct = dict(zip(pair, _loads(pair, distinct, seconds, tree=tree), strict=True))
+def _turn(replicas: Path, distinct: Path, *, seconds: int, tree: Path) -> Turn:
+    baseline = _loads([ServerKind.BASELINE], replicas, seconds, tree=tree)
+    pair = (ServerKind.OURS, ServerKind.UNAUDITED)
+    of_replicas = _loads(pair, replicas, seconds, tree=tree)
+    of_distinct = _loads(pair, distinct, seconds, tree=tree)
     return Turn(
-        baseline=baseline,
+        baseline=baseline[ServerKind.BASELINE],
         ours=of_replicas[ServerKind.OURS],
         unaudited=of_replicas[ServerKind.UNAUDITED],
         ours_distinct=of_distinct[ServerKind.OURS],
@@ -115,7 +113,7 @@ def _turn(replicas: Path, distinct: Path, *, number: int, seconds: int, tree: Pa
 
 def _loads(
     kinds: Sequence[ServerKind], file: Path, seconds: int, *, tree: Path
-) -> list[LoadResult]:
+) -> dict[ServerKind, LoadResult]:
     """Load a fresh server of each of *kinds*, all on one core, for one second at a time.
 
     Raises ``RuntimeError`` where what one did is not what was counted.
@@ -127,8 +125,8 @@ def _loads(
         loads: list[list[LoadResult]] = [[] for _ in servers]
         for at in seconds_in_turn(len(servers), seconds):
             loads[at].append(servers[at].load(file, core=other, seconds=1))
-        joined = [join_loads(parts) for parts in loads]
-        for kind, server, first, load in zip(kinds, servers, warm, joined, strict=True):
+        joined = dict(zip(kinds, map(join_loads, loads), strict=True))
+        for (kind, load), server, first in zip(joined.items(), servers, warm, strict=True):
             recorded, answered = server.stop_and_count(), first.requests + load.requests
             if load.failed or (kind is ServerKind.OURS and recorded < answered):
                 raise RuntimeError(
@@ -140,7 +138,8 @@ def _loads(
 def seconds_in_turn(servers: int, seconds: int) -> Iterator[int]:
     """Yield which of *servers* is loaded in each second, so that each is for *seconds*.
 
-    The order turns around each time: what grows meanwhile weighs on all alike.
+    The order turns around each time: over an even number of seconds, what grows meanwhile weighs
+    on all alike.
     """
     for number in range(seconds):
         order = range(servers)

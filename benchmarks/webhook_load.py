@@ -20,7 +20,7 @@ from benchmarks.webhook_server import HOST, ServerKind
 CONNECTIONS: Final = 16
 PATH: Final = "/mutate/pods"
 SCRIPT: Final = Path(__file__).with_name("webhook.lua")
-ROUNDS: Final = 10_000  # more than one load sends
+_ROUNDS: Final = 10_000  # of the file; more than one load sends
 PATIENCE: Final = 30  # seconds for a server to start or to end
 
 
@@ -74,7 +74,7 @@ class ServerProcess:
     process: subprocess.Popen[bytes]
     port: int
     bundle: str
-    loads: int = 0
+    loads: int = 0  # that it has had; each sends owners of its own
 
     def answers(self, reviews: Iterable[bytes]) -> Iterator[bytes]:
         """Yield the answer to each of *reviews*, over one verified connection."""
@@ -98,7 +98,7 @@ class ServerProcess:
             PATH,
             REVIEW_UID,
             OWNER_UID,
-            str(self.loads * ROUNDS),
+            str(self.loads * _ROUNDS),
         ]
         self.loads += 1
         before = self._cpu_seconds()
