@@ -164,7 +164,7 @@ def _listed_grants(bind: BindRequest, ledger: Ledger) -> tuple[ContainerGrants, 
 
 
 def _mode_of(bind: BindRequest) -> Mode:
-    """Return how the pod shares a GPU; one that admission never saw, as it names or asks for."""
+    """Return the mode that admission chose, or that a pod asks for which it never saw."""
     return bind.wanted.mode or bind.wanted.request.named_mode or Mode.HAMI_CORE
 
 

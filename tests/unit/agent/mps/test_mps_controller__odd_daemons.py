@@ -101,7 +101,7 @@ def test_a_daemon_that_does_not_quit_is_killed(desk: Desk) -> None:
 
 
 def test_the_next_daemon_is_asked_to_quit_too(desk: Desk) -> None:
-    """It is none that did not."""
+    """That the daemon before it did not quit is not held against it."""
 
     async def story() -> None:
         await desk.settle(grant())

@@ -139,7 +139,7 @@ def test_a_pod_that_admission_never_saw_shares_as_it_asks(told: dict[str, str]) 
 
 
 def test_a_mode_that_admission_chose_is_kept() -> None:
-    """All boards were cut when it was admitted; one that no longer is serves it no other way."""
+    """The fleet was in MIG mode when it was admitted; a GPU that left it serves it no other way."""
     whole = nodes_of(1, A100_40)
     told = {ASSIGNMENT: as_told(entry("uid-p", soft_grant(3000, gpu="GPU-n0-0")))}
 

@@ -103,7 +103,7 @@ def test_what_is_as_old_as_is_kept_stays(store: SqlStore, at: int, kept: int) ->
     assert (store.figures().records, left(store, "content")) == (2 * kept, kept)
 
 
-def test_what_such_a_decision_rests_on_stays_too(store: SqlStore) -> None:
+def test_what_the_oldest_kept_decision_rests_on_stays(store: SqlStore) -> None:
     """Its settings, and what its pod asked for, however old those are."""
     named = validated(2 * DAY, settings="s-1")
     store.append(stored(settings_of(), mutated(), named))
