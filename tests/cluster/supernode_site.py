@@ -1,6 +1,7 @@
 """A site with Volcano whose nodes of MetaX form supernodes, as its topo-master tells."""
 
 import contextlib
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +16,9 @@ from tests.cluster.installation import GPU_NODES, PODS, Installation
 from tests.cluster.site import MANIFESTS
 from tests.cluster.topo_master import TopoMaster, topo_master
 from tests.cluster.volcano import CONFIGURATION
-from tests.cluster.volcano_site import SERVED_WITHIN, Rig, volcano_site
+from tests.cluster.volcano_site import JOBS, POD_GROUPS, SERVED_WITHIN, Rig, volcano_site
 
 HYPER_NODES = "/apis/topology.volcano.sh/v1alpha1/hypernodes"
-POD_GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/{}/podgroups"
 RIGHTS = MANIFESTS / "components" / "hyper-nodes" / "rbac.yaml"
 SETTINGS = MANIFESTS / "components" / "vc-scheduler" / "settings.yaml"
 TOPOLOGY_AWARE = f"{CONFIGURATION}  - name: network-topology-aware\n"
@@ -60,7 +60,10 @@ class SupernodeRig:
         self, team: str, start: str, count: int, *, within: float = SERVED_WITHIN
     ) -> dict[str, str]:
         """Return the nodes of these pods once so many have one."""
-        wait_for(lambda: len(self.nodes(team, start)) == count, within=within)
+        try:
+            wait_for(lambda: len(self.nodes(team, start)) == count, within=within)
+        except TimeoutError as error:
+            raise AssertionError(f"{error}\n{self._told()}") from error
         return self.nodes(team, start)
 
     def pod_group(self, team: str) -> Json:
@@ -74,18 +77,48 @@ class SupernodeRig:
         self.site.api.request("DELETE", f"{PODS.format(team)}/{name}?gracePeriodSeconds=0")
 
     def clear(self, *teams: str) -> None:
-        """Delete all Jobs and pods, and wait until the ledgers are empty."""
-        for team in teams:
-            for name in self.rig.jobs(team):
-                self.rig.delete_job(team, name)
-            for one in self.site.api.get(PODS.format(team))["items"]:
-                with contextlib.suppress(ApiError):  # its Job's controller was faster
-                    self.delete_pod(team, one["metadata"]["name"])
-        wait_for(self._empty, within=SERVED_WITHIN, every=0.5)
+        """Delete all Jobs and pods until none comes back and the ledgers are empty.
+
+        A Job's controller that learns of the end of a pod before that of its Job replaces the pod.
+        """
+        for _ in range(2):
+            wait_for(lambda: not self._deleted(teams) and self._empty(), within=SERVED_WITHIN)
+            time.sleep(0.5)
+
+    def _deleted(self, teams: Iterable[str]) -> int:
+        """Delete the Jobs, PodGroups and pods that there are, and return how many they were."""
+        paths = [
+            f"{place.format(team)}/{one['metadata']['name']}"
+            for team in teams
+            for place in (JOBS, POD_GROUPS, PODS)
+            for one in self.site.api.get(place.format(team))["items"]
+        ]
+        for path in paths:
+            with contextlib.suppress(ApiError):  # its controller was faster
+                self.site.api.request("DELETE", f"{path}?gracePeriodSeconds=0")
+        return len(paths)
 
     def _empty(self) -> bool:
         nodes = self.site.api.get(GPU_NODES)["items"]
         return not any(one["spec"]["entries"] for one in nodes)
+
+    def _told(self) -> str:
+        """Say in few lines where each pod and entry is, and what vc-scheduler complained of."""
+        pods = [
+            f"{pod['metadata']['namespace']}/{pod['metadata']['name']}={pod['spec'].get('nodeName')}"
+            for pod in self.site.api.get("/api/v1/pods")["items"]
+        ]
+        entries = [
+            f"{one['metadata']['name']}={entry['pod']['name']}"
+            for one in self.site.api.get(GPU_NODES)["items"]
+            for entry in one["spec"]["entries"]
+        ]
+        events = self.site.api.get("/apis/events.k8s.io/v1/events")["items"]
+        told = {event.get("note", "")[:200] for event in events}
+        notes = sorted(note for note in told if not note.startswith("Successfully assigned"))
+        log = self.rig.volcano.scheduler.tail(4000)
+        complaints = [line for line in log.splitlines() if line[:1] in "EW"]
+        return "\n".join([", ".join(pods), ", ".join(entries), *notes[:20], *complaints[-10:]])
 
 
 def add_node(rig: Rig, name: str) -> None:
