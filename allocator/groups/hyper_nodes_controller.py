@@ -5,6 +5,7 @@ then places each job.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -24,9 +25,15 @@ from allocator.groups.hyper_nodes import (
 from allocator.groups.members import POD_GROUP_JOB, Group, GroupPod, groups_of, job_size
 from allocator.groups.tree import Tree
 from kube.client import ApiClient
+from kube.clock import SYSTEM, Clock
 from kube.errors import ApiError, ConflictError, InvalidError, NotFoundError
 
 SWEEP_SECONDS: Final = 5.0
+# vc-scheduler 1.14 that sees a policy before it sees the labels of all pods counts pods for no
+# group. It then takes the whole cluster for the HyperNode of a group, which no rule allows, and
+# places the rest of the group never. It forgets that when the policy changes.
+TORN_SECONDS: Final = 5.0  # after which it is told again of a group that is bound in part
+TORN_AGAIN_SECONDS: Final = 30.0  # and then each time
 HYPER_NODES: Final = f"/apis/{API_VERSION}/hypernodes"
 POD_GROUPS: Final = "/apis/scheduling.volcano.sh/v1beta1/namespaces/{}/podgroups/{}"
 PODS: Final = "/api/v1/namespaces/{}/pods/{}"
@@ -64,6 +71,7 @@ class _PodGroupObject(msgspec.Struct, frozen=True):
     spec: _PodGroupSpec = _PodGroupSpec()
 
 
+_NOTHING: Final[dict[str, Any]] = {"networkTopology": None, "subGroupPolicy": None}
 _LIST: Final = msgspec.json.Decoder(_HyperNodeList)
 _POD_GROUP: Final = msgspec.json.Decoder(_PodGroupObject)
 
@@ -139,6 +147,16 @@ class HyperNodesController:
             return
 
 
+@dataclass(slots=True)
+class _Known:
+    """What is known of a job that waits."""
+
+    judged: frozenset[str] = frozenset()  # the uids of its pods then
+    has_topology: bool = False  # its PodGroup has one of ours
+    groups: list[frozenset[str]] = field(default_factory=list)  # the uids of each labelled group
+    told_again_at: float | None = None  # monotonic seconds; None as long as no group is torn
+
+
 class PodGroupTopologyController:
     """Tells vc-scheduler which pods of a PodGroup must be inside one HyperNode.
 
@@ -153,34 +171,60 @@ class PodGroupTopologyController:
         waiting: Callable[[], Iterable[tuple[str, Collection[GroupPod]]]],
         counts: Callable[[], Collection[str]],
         enabled: Callable[[], bool],
+        clock: Clock = SYSTEM,
     ) -> None:
         """Write through *client*.
 
         *waiting* returns jobs that have groups and pods that wait; *counts* the names of resources
         that count GPUs.
         """
+        self._clock = clock
         self._client = client
         self._waiting = waiting
         self._counts = counts
         self._enabled = enabled
-        self._judged: dict[str, frozenset[str]] = {}  # by job, the uids of its pods then
-        self._kept: set[str] = set()  # jobs whose PodGroup has a topology of ours
+        self._known: dict[str, _Known] = {}  # by job
 
     async def sweep(self) -> None:
         """Judge each PodGroup, again with new pods; raises :class:`kube.errors.KubeError`."""
         if not self._enabled():
-            self._judged, self._kept = {}, set()
+            self._known = {}
             return
         jobs = {job: pods for job, pods in self._waiting() if POD_GROUP_JOB in job}
+        self._known = {job: self._known.get(job) or _Known() for job in jobs}
         for job, pods in jobs.items():
+            known = self._known[job]
             uids = frozenset(pod.uid for pod in pods)
-            if not uids <= self._judged.get(job, frozenset()) and await self._judge(job, pods):
-                self._judged[job] = uids
-        self._judged = {job: uids for job, uids in self._judged.items() if job in jobs}
-        self._kept &= jobs.keys()
+            again = uids <= known.judged
+            if again and not self._is_torn(known, pods):
+                continue
+            if again:
+                log.warning("group bound in part, vc-scheduler is told again", job=job)
+            known.judged = frozenset()  # a failure here is tried again
+            if await self._judge(job, pods, again=again):
+                known.judged = uids
 
-    async def _judge(self, job: str, pods: Collection[GroupPod]) -> bool:
-        """Write what is due; return false where it has to be tried again."""
+    def _is_torn(self, known: _Known, pods: Iterable[GroupPod]) -> bool:
+        """Say whether a part of a labelled group has waited for long while another is bound."""
+        bound, waiting = set[str](), set[str]()
+        for pod in pods:
+            (bound if pod.node else waiting).add(pod.uid)
+        if not any(group & bound and group & waiting for group in known.groups):
+            known.told_again_at = None
+            return False
+        now = self._clock.monotonic()
+        if known.told_again_at is None:
+            known.told_again_at = now + TORN_SECONDS
+        if now < known.told_again_at:
+            return False
+        known.told_again_at = now + TORN_AGAIN_SECONDS
+        return True
+
+    async def _judge(self, job: str, pods: Collection[GroupPod], *, again: bool) -> bool:
+        """Write what is due; return false where it has to be tried again.
+
+        *again* withdraws first what was told before.
+        """
         namespace, _, name = job.partition(POD_GROUP_JOB)
         path = POD_GROUPS.format(namespace, name)
         try:
@@ -190,32 +234,38 @@ class PodGroupTopologyController:
         except msgspec.MsgspecError:
             log.warning("PodGroup not read", job=job)
             return True
-        if self._is_of_others(job, found.spec):
+        known = self._known[job]
+        if _is_of_others(known, found.spec):
             return True
         wanted, labelled = _wanted(pods, self._counts(), found.spec.min_member or 0)
-        change = {"metadata": {"uid": found.metadata.uid}, "spec": wanted}
+        known.groups = [frozenset(pod.uid for pod in group.members) for group in labelled]
+        metadata = {"uid": found.metadata.uid}
         try:
-            for group in labelled:
-                await self._label(namespace, group)
-            if _differs(found.spec, wanted):
-                await self._client.merge_patch(path, change)
+            if again:
+                await self._client.merge_patch(path, {"metadata": metadata, "spec": _NOTHING})
+            else:
+                for group in labelled:
+                    await self._label(namespace, group)
+            if again or _differs(found.spec, wanted):
+                await self._client.merge_patch(path, {"metadata": metadata, "spec": wanted})
                 log.info("network topology of a PodGroup", job=job, spec=wanted)
         except (ConflictError, InvalidError, NotFoundError):
             return False
-        (self._kept.add if wanted["networkTopology"] else self._kept.discard)(job)
+        known.has_topology = wanted["networkTopology"] is not None
         return True
-
-    def _is_of_others(self, job: str, spec: _PodGroupSpec) -> bool:
-        """Say whether somebody else wrote a topology, who knows better."""
-        policies = spec.sub_group_policy or ()
-        if any(policy.name != SOURCE for policy in policies):
-            return True
-        return spec.network_topology is not None and job not in self._kept
 
     async def _label(self, namespace: str, group: Group) -> None:
         for pod in group.members:
             metadata = {"uid": pod.uid, "labels": {GROUP_LABEL: str(group.number)}}
             await self._client.merge_patch(PODS.format(namespace, pod.name), {"metadata": metadata})
+
+
+def _is_of_others(known: _Known, spec: _PodGroupSpec) -> bool:
+    """Say whether somebody else wrote a topology, who knows better."""
+    policies = spec.sub_group_policy or ()
+    if any(policy.name != SOURCE for policy in policies):
+        return True
+    return spec.network_topology is not None and not known.has_topology
 
 
 def _wanted(
@@ -228,22 +278,21 @@ def _wanted(
     """
     gpus = max((n for pod in pods for name, n in pod.limits if name in counts), default=0)
     hard = {"mode": "hard", "highestTierAllowed": HIGHEST_TIER}
-    nothing = {"networkTopology": None, "subGroupPolicy": None}
     each = job_size(pods) // gpus if gpus else 0
     if each < 2:  # noqa: PLR2004 -- a pod is never apart from itself
-        return nothing, []
+        return dict(_NOTHING), []
     if max(len(pods), min_member) <= each:
-        return nothing | {"networkTopology": hard}, []
+        return _NOTHING | {"networkTopology": hard}, []
     groups = groups_of(pods, gpus=gpus)
     if len(pods) < min_member or any(len(group.members) != each for group in groups):
-        return nothing, []
+        return dict(_NOTHING), []
     policy = {
         "name": SOURCE,
         "matchLabelKeys": [GROUP_LABEL],
         "subGroupSize": each,
         "networkTopology": hard,
     }
-    return nothing | {"subGroupPolicy": [policy]}, groups
+    return _NOTHING | {"subGroupPolicy": [policy]}, groups
 
 
 def _differs(spec: _PodGroupSpec, wanted: Mapping[str, Any]) -> bool:

@@ -13,6 +13,8 @@ from structlog.testing import capture_logs
 from allocator.catalog.keys import GROUP_LABEL
 from allocator.groups.hyper_nodes import SOURCE, SOURCE_LABEL
 from allocator.groups.hyper_nodes_controller import (
+    TORN_AGAIN_SECONDS,
+    TORN_SECONDS,
     HyperNodesController,
     PodGroupTopologyController,
 )
@@ -22,6 +24,7 @@ from kube.client import CallOptions
 from kube.errors import ApiError, ConflictError, NotFoundError
 from tests.builders.supernodes import node_group
 from tests.fakes.api_client import FakeApiClient
+from tests.fakes.kube_clock import FakeClock
 
 TREE = decode_tree(json.dumps(node_group({"sb1": {"df1": ("n1", "n2")}}))).tree
 Json = dict[str, Any]
@@ -36,7 +39,9 @@ class Volcano(FakeApiClient):
     hyper_nodes: dict[str, Json] = field(default_factory=dict)
     pod_groups: dict[str, Json] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)  # of pods, by name
+    written: list[Json] = field(default_factory=list)  # specs of PodGroups, in order
     conflicts: int = 0
+    fails_at: int = 0  # which change of a PodGroup from now on fails; 0: none
     calls: int = 0
 
     async def get(self, path: str, **_: Unpack[CallOptions]) -> bytes:
@@ -76,8 +81,12 @@ class Volcano(FakeApiClient):
         if "/pods/" in path:
             self.labels[name] = changes["metadata"]["labels"][GROUP_LABEL]
             return b"{}"
+        self.fails_at -= 1
+        if self.fails_at == 0:
+            raise ApiError(503, "ServiceUnavailable", path)
         found = self.pod_groups[name]
         found["spec"] |= changes["spec"]
+        self.written.append(dict(changes["spec"]))
         return orjson.dumps(found)
 
 
@@ -255,6 +264,7 @@ class Topologies:
     job: str = JOB
     pods: list[GroupPod] = field(default_factory=list)
     enabled: bool = True
+    clock: FakeClock = field(default_factory=FakeClock)
     controller: PodGroupTopologyController = field(init=False)
 
     def __post_init__(self) -> None:
@@ -266,6 +276,7 @@ class Topologies:
             waiting=lambda: [(self.job, self.pods)] if self.pods else [],
             counts=lambda: {GPU, SLOT},
             enabled=lambda: self.enabled,
+            clock=self.clock.clock(),
         )
 
     def judge(self, pods: list[GroupPod]) -> Json:
@@ -480,3 +491,114 @@ def test_the_log_says_what_was_written_and_what_could_not_be_read() -> None:
         ("network topology of a PodGroup", "info"),
         ("PodGroup not read", "warning"),
     ]
+
+
+def bound(*numbers: int, count: int = 16) -> list[GroupPod]:
+    """Return pods of two groups of 8 or fewer, of which these *numbers* have a node."""
+    pods = members(count)
+    return [replace(pod, node="n1" if i in numbers else "") for i, pod in enumerate(pods)]
+
+
+TELLS: list[Json] = [
+    {"networkTopology": None, "subGroupPolicy": None},
+    {"networkTopology": None, "subGroupPolicy": [policy(8)]},
+]
+
+
+def torn(pods: list[GroupPod], *, conflicts: int = 0) -> Topologies:
+    """Return a PodGroup of two groups that was told of them, after which *pods* are as they are."""
+    scene = topologies({"minMember": 16})
+    scene.judge(members(16))
+    scene.volcano.written.clear()
+    scene.volcano.labels.clear()
+    scene.judge(pods)
+    scene.volcano.conflicts = conflicts
+    return scene
+
+
+def test_a_group_bound_in_part_is_told_again() -> None:
+    """The policy goes and comes; labels are there. Not at once: binds take their time."""
+    scene = torn(bound(3))
+    for after, times in (
+        (TORN_SECONDS - 0.1, 0),
+        (0.1, 1),
+        (TORN_AGAIN_SECONDS - 0.1, 1),
+        (0.1, 2),
+    ):
+        scene.clock.now += after
+        with capture_logs() as logs:
+            scene.judge(bound(3))
+        assert scene.volcano.written == TELLS * times
+        warned = [line["job"] for line in logs if line["log_level"] == "warning"]
+        assert warned == ([JOB] if after == 0.1 else [])
+    assert not scene.volcano.labels
+
+
+@pytest.mark.parametrize(
+    "pods",
+    [
+        pytest.param(bound(), id="none-is-bound"),
+        pytest.param(bound(*range(8)), id="one-whole-group-is-bound"),
+        pytest.param(bound(*range(8, 16), count=16), id="the-other-is"),
+        pytest.param(bound(*range(1, 8))[1:], id="who-is-not-bound-has-ended"),
+    ],
+)
+def test_whole_groups_that_wait_are_not_told_again(pods: list[GroupPod]) -> None:
+    """They wait for room."""
+    scene = torn(pods)
+    scene.clock.now += TORN_SECONDS
+    scene.judge(pods)
+    assert scene.volcano.written == []
+
+
+def test_the_time_in_which_a_group_is_whole_does_not_count() -> None:
+    """It was bound and a pod of it was made again."""
+    scene = torn(bound(3))
+    scene.clock.now += TORN_SECONDS - 0.1
+    scene.judge(bound(*range(8)))
+    scene.clock.now += 0.1
+    scene.judge(bound(3))
+    assert scene.volcano.written == []
+
+
+def test_a_pod_group_that_is_one_group_is_not_told_again() -> None:
+    """It has no labels that vc-scheduler could see too late."""
+    scene = topologies({"minMember": 8})
+    scene.judge(members(8))
+    scene.volcano.written.clear()
+    for _ in range(2):
+        scene.judge(bound(3, count=8))
+        scene.clock.now += TORN_SECONDS
+    assert scene.volcano.written == []
+
+
+def test_what_fails_while_a_group_is_told_again_is_made_good() -> None:
+    """Also where the policy was withdrawn already and the API server fails then."""
+    scene = torn(bound(3), conflicts=1)
+    scene.clock.now += TORN_SECONDS
+    scene.judge(bound(3))
+    assert scene.volcano.pod_groups["demo"]["spec"]["subGroupPolicy"] == [policy(8)]
+    scene.clock.now += TORN_AGAIN_SECONDS
+    scene.volcano.fails_at = 2
+    with pytest.raises(ApiError, match="503"):
+        scene.judge(bound(3))
+    assert scene.volcano.pod_groups["demo"]["spec"]["subGroupPolicy"] is None
+    assert scene.judge(bound(3))["subGroupPolicy"] == [policy(8)]
+
+
+def test_who_wrote_a_policy_of_his_own_meanwhile_keeps_it() -> None:
+    """He knows better."""
+    scene = torn(bound(3))
+    theirs = [{"name": "worker"}]
+    scene.volcano.pod_groups["demo"]["spec"]["subGroupPolicy"] = theirs
+    scene.clock.now += TORN_SECONDS
+    assert scene.judge(bound(3))["subGroupPolicy"] == theirs
+
+
+def test_a_later_job_of_the_same_name_begins_anew() -> None:
+    """What was known of the groups and the waiting of the one before is gone."""
+    scene = torn(bound(3))
+    scene.judge([])
+    scene.clock.now += TORN_SECONDS
+    scene.judge(bound(3))
+    assert scene.volcano.written == []
