@@ -219,25 +219,8 @@ def with_rows(
             )
     grants: dict[int, list[Grant]] = {}
     unnamed = ("",) * len(taken)
-    for (number, memory, cores, start, profile), name, share in zip(
-        taken, positions or unnamed, shares or unnamed, strict=True
-    ):
-        gpu = _gpu_at(node, number)
-        if not 0 <= memory < 2**31 or not 0 <= cores <= WHOLE_GPU:
-            raise ReplayContentError(
-                f"a row grants {memory} MiB and {cores} % of {gpu.uuid[:64]!r}; accepted: amounts "
-                "that a ledger may hold"
-            )
-        grant = Grant(
-            gpu=gpu.uuid,
-            mode=gpu.mode,
-            memory=MiB(memory),
-            cores=CorePercent(cores),
-            placed=_placement(gpu, start, profile),
-            position=name or None,
-            share=share,
-        )
-        grants.setdefault(number, []).append(grant)
+    for row, name, share in zip(taken, positions or unnamed, shares or unnamed, strict=True):
+        grants.setdefault(row[0], []).append(_grant(node, row, name=name, share=share))
     instances: dict[int, list[Placement]] = {}
     for position, start, profile in live:
         placed = _placement(_gpu_at(node, position), start, profile)
@@ -252,6 +235,25 @@ def with_rows(
         for position, gpu in enumerate(node.gpus)
     )
     return replace(node, gpus=gpus)
+
+
+def _grant(node: Node, row: TakenRow, *, name: str, share: str) -> Grant:
+    number, memory, cores, start, profile = row
+    gpu = _gpu_at(node, number)
+    if not 0 <= memory < 2**31 or not 0 <= cores <= WHOLE_GPU:
+        raise ReplayContentError(
+            f"a row grants {memory} MiB and {cores} % of {gpu.uuid[:64]!r}; accepted: amounts "
+            "that a ledger may hold"
+        )
+    return Grant(
+        gpu=gpu.uuid,
+        mode=gpu.mode,
+        memory=MiB(memory),
+        cores=CorePercent(cores),
+        placed=_placement(gpu, start, profile),
+        position=name or None,
+        share=share,
+    )
 
 
 def _gpu_at(node: Node, position: int) -> Gpu:

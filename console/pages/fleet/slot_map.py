@@ -9,6 +9,7 @@ from typing import Final
 from allocator.catalog.boards import bare_name
 from allocator.ledger.ledger import Ledger
 from allocator.model.allocation import Grant
+from allocator.model.board import Placement
 from allocator.model.gpu import Gpu
 from allocator.model.request import Mode
 from allocator.model.units import WHOLE_GPU
@@ -87,55 +88,14 @@ def drawings(gpu: Gpu, tenants: Sequence[DrawnTenant]) -> Iterator[Drawing]:
 def _slots(gpu: Gpu, tenants: Sequence[DrawnTenant], name: str) -> Drawing:
     slots = 1 if gpu.board is None else gpu.board.slots
     width = WIDTH / slots
-    boxes: list[DrawnBox] = []
-    taken = 0
-    for tenant in tenants:
-        placed = tenant.grant.placed
-        if placed is None:
-            continue
+    taken = gpu.taken_slots
+    idle = [placed for placed in gpu.instances if not placed.mask & taken]
+    for placed in idle:
         taken |= placed.mask
-        state = "busy" if tenant.seen else "other"
-        boxes.append(
-            DrawnBox(
-                x=placed.start * width,
-                width=placed.profile.size * width - 1,
-                text=f"{tenant.letter} {_short(placed.profile.name)}",
-                state=state,
-                label=message(
-                    "{slots}: {profile}, held by {name}",
-                    slots=_range(placed.start, placed.profile.size),
-                    profile=placed.profile,
-                    name=tenant.name,
-                ),
-            )
-        )
-    for placed in gpu.instances:
-        if placed.mask & gpu.taken_slots:
-            continue
-        taken |= placed.mask
-        boxes.append(
-            DrawnBox(
-                x=placed.start * width,
-                width=placed.profile.size * width - 1,
-                text=message("{profile} idle", profile=_short(placed.profile.name)),
-                state="idle",
-                label=message(
-                    "{slots}: {profile}, idle",
-                    slots=_range(placed.start, placed.profile.size),
-                    profile=placed.profile,
-                ),
-            )
-        )
-    boxes += [
-        DrawnBox(
-            x=slot * width,
-            width=width - 1,
-            text="",
-            state="free",
-            label=message("slot {slot}: free", slot=slot),
-        )
-        for slot in range(slots)
-        if not taken >> slot & 1
+    boxes = [
+        *(_held_box(one, one.grant.placed, width) for one in tenants if one.grant.placed),
+        *(_idle_box(placed, width) for placed in idle),
+        *(_free_box(slot, width) for slot in range(slots) if not taken >> slot & 1),
     ]
     return Drawing(
         title=message("{name}: memory slots", name=name),
@@ -143,6 +103,42 @@ def _slots(gpu: Gpu, tenants: Sequence[DrawnTenant], name: str) -> Drawing:
         boxes=tuple(sorted(boxes, key=lambda box: box.x)),
         ticks=tuple((slot * width + 2, str(slot)) for slot in range(slots)),
     )
+
+
+def _held_box(tenant: DrawnTenant, placed: Placement, width: float) -> DrawnBox:
+    """Return what *tenant* holds; *width* is that of one slot."""
+    return DrawnBox(
+        x=placed.start * width,
+        width=placed.profile.size * width - 1,
+        text=f"{tenant.letter} {_short(placed.profile.name)}",
+        state="busy" if tenant.seen else "other",
+        label=message(
+            "{slots}: {profile}, held by {name}",
+            slots=_range(placed.start, placed.profile.size),
+            profile=placed.profile,
+            name=tenant.name,
+        ),
+    )
+
+
+def _idle_box(placed: Placement, width: float) -> DrawnBox:
+    """Return an instance that nobody holds; *width* is that of one slot."""
+    return DrawnBox(
+        x=placed.start * width,
+        width=placed.profile.size * width - 1,
+        text=message("{profile} idle", profile=_short(placed.profile.name)),
+        state="idle",
+        label=message(
+            "{slots}: {profile}, idle",
+            slots=_range(placed.start, placed.profile.size),
+            profile=placed.profile,
+        ),
+    )
+
+
+def _free_box(slot: int, width: float) -> DrawnBox:
+    label = message("slot {slot}: free", slot=slot)
+    return DrawnBox(x=slot * width, width=width - 1, text="", state="free", label=label)
 
 
 def _short(profile: str) -> str:
@@ -165,42 +161,35 @@ def _bar(
     unit: str,
 ) -> Drawing:
     """Return amounts side by side; what is promised beyond the whole makes all of it narrower."""
-    total = max(whole, sum(amount for _, amount in parts) + foreign, 1)
+    promised = sum(amount for _, amount in parts)
+    total = max(whole, promised + foreign, 1)
     boxes: list[DrawnBox] = []
     x = 0.0
     for tenant, amount in parts:
         width = WIDTH * amount / total
-        boxes.append(
-            DrawnBox(
-                x=round(x, 2),
-                width=round(width, 2),
-                text=tenant.letter,
-                state="busy" if tenant.seen else "other",
-                label=message(
-                    "{amount:,.0f} {unit}, held by {name}",
-                    amount=amount,
-                    unit=unit,
-                    name=tenant.name,
-                ),
-            )
+        held = message(
+            "{amount:,.0f} {unit}, held by {name}", amount=amount, unit=unit, name=tenant.name
         )
+        state = "busy" if tenant.seen else "other"
+        boxes.append(_bar_box(x, width, text=tenant.letter, state=state, label=held))
         x += width
-    rest = total - foreign - sum(amount for _, amount in parts)
-    for state, amount in (("foreign", foreign), ("free", rest)):
+    for state, amount in (("foreign", foreign), ("free", total - foreign - promised)):
         width = WIDTH * amount / total
         if amount > 0:
             words = _STATES[state]
             label = joined_text(" ", (f"{amount:,.0f} {unit}", words))
             text = words if width > 40 else ""  # noqa: PLR2004 -- the width of the word
-            boxes.append(
-                DrawnBox(x=round(x, 2), width=round(width, 2), text=text, state=state, label=label)
-            )
+            boxes.append(_bar_box(x, width, text=text, state=state, label=label))
         x += width
     return Drawing(
         title=title,
         label=message("{title}, of {whole:,.0f} {unit}", title=title, whole=whole, unit=unit),
         boxes=tuple(boxes),
     )
+
+
+def _bar_box(x: float, width: float, *, text: str, state: str, label: str) -> DrawnBox:
+    return DrawnBox(x=round(x, 2), width=round(width, 2), text=text, state=state, label=label)
 
 
 def slot_table(gpu: Gpu, tenants: Sequence[DrawnTenant]) -> PageTable:
