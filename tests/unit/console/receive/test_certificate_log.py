@@ -18,7 +18,7 @@ from console.receive.certificate_log import (
     SENDER,
     ConsoleCertificateLog,
 )
-from console.receive.store_thread import StoreThread
+from console.receive.store_thread import QueueFullError, StoreThread
 from console.records.rows import StoredRecord
 from console.store.store import StoreError
 from tests.fakes.kube_clock import FakeClock
@@ -30,15 +30,14 @@ PARAMETERS = IssueParameters(names=Names(dns=("c",), addresses=(ip_address("127.
 class Kept(FakeRecordStore):
     """Keeps what is appended, after some failures."""
 
-    def __init__(self, failures: int = 0) -> None:
+    def __init__(self, *failures: Exception) -> None:
         super().__init__()
         self.kept: list[StoredRecord] = []
-        self.failures = failures
+        self.failures = list(failures)
 
     def append(self, records: Sequence[StoredRecord]) -> int:
         if self.failures:
-            self.failures -= 1
-            raise StoreError("the disk is full")
+            raise self.failures.pop(0)
         self.kept += records
         return len(records)
 
@@ -51,12 +50,12 @@ def serving() -> ServingPair:
 
 def stored(
     *news: ServingPair | Notice,
-    failures: int = 0,
+    failures: Sequence[Exception] = (),
     clock: FakeClock | None = None,
     wanted: int = 0,
 ) -> list[CertificateRecord]:
     """Tell a console's log of *news*, and return what it has stored."""
-    store, clock = Kept(failures), clock or FakeClock()
+    store, clock = Kept(*failures), clock or FakeClock()
 
     async def run() -> None:
         with contextlib.closing(StoreThread(store)) as thread:
@@ -105,15 +104,20 @@ def test_a_fault_is_stored_as_one() -> None:
 
 
 def test_a_store_that_fails_gets_it_later() -> None:
-    """Nothing is lost by a disk that is full for a while, which is not asked without a pause."""
+    """Nothing is lost by a disk or queue that is full for a while; neither is asked at once."""
     clock = FakeClock()
+    full = (
+        StoreError("the disk is full"),
+        QueueFullError("many wait"),
+        StoreError("the disk is full"),
+    )
     with capture_logs() as logs:
-        assert len(stored(serving(), failures=3, clock=clock)) == 1
+        assert len(stored(serving(), failures=full, clock=clock)) == 1
 
     assert clock.slept == [RETRY_SECONDS] * 3
     assert [(line["event"], line["why"]) for line in logs] == [
-        ("record of a certificate not stored yet", "the disk is full")
-    ] * 3
+        ("record of a certificate not stored yet", str(error)) for error in full
+    ]
 
 
 def test_before_a_certificate_is_loaded_there_is_nothing_to_say() -> None:
