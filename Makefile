@@ -34,10 +34,11 @@ programs: $(STAMP) ## install and build what tests run: Kubernetes, Volcano, con
 	@$(BIN)/python -m tests.cluster.controlplane.build --all
 
 # Two parts run beside each other, because a cluster waits much of its time; what a part found is told
-# when it is over. The longest begin first, so that both end at about the same time. Each test runs
-# once, those of the hot path as machine code. The storms come after them: they need the machine for
-# themselves, because beside others they measure how busy it is.
-PARTS := test-plane test-install test-rest test-node test-compiled test-model test-browser
+# when it is over. The order lets both end at about the same time, and keeps the image, which is built
+# on all cores, away from most of the plane. Each test runs once, those of the hot path as machine
+# code. The storms come after them: they need the machine for themselves, because beside others they
+# measure how busy it is.
+PARTS := test-plane test-rest test-node test-install test-compiled test-model test-browser
 test: programs ## run all tests, on a real control plane, a real kubelet and the image too
 	@echo "test: two at a time of $(PARTS); each is told when it is over"
 	@$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target SCHEDULES= $(PARTS)
