@@ -286,11 +286,46 @@ def test_a_cursor_that_no_page_returned_is_refused(store: SqlStore, cursor: str)
 def test_facets_count_within_the_other_filters(store: SqlStore) -> None:
     """A facet says how many rows its value would leave."""
     store.append(stored(*mixture()))
-    for query in ({}, {"verdict": "refused"}, {"namespace": "team-a", "mode": "hami-core"}):
-        for field, counts in store.facets(EVERYTHING, DecisionFilter(**query)).items():
-            for value, number in counts.items():
-                assert len(rows(store, **query | {field: value})) == number
     assert store.facets(EVERYTHING, ALL)["verdict"] == {"rewritten": 4, "refused": 2}
+
+
+HOUR = 60 * MINUTE
+MIDNIGHT = 12 * HOUR  # after the first record
+PERIODS = [
+    {"since": f"2026-11-{since}Z", "until": f"2026-11-{until}Z"}
+    for since, until in (
+        ("20T12:00:00", "20T12:20:00"),
+        ("20T23:59:59.999", "21T00:00:00.001"),
+        ("21T00:00:00", "22T00:00:00"),
+        ("21T00:00:00", "21T00:00:00"),
+        ("20T18:00:00", "22T06:00:00"),
+        ("22T00:00:00", "21T00:00:00"),
+        ("20T20:00:00", "20T10:00:00"),
+    )
+]
+ENDS = [
+    {"since": "2026-11-21T00:00:00Z", "verdict": "refused"},
+    {"since": "2026-11-21T00:00:00.001Z"},
+    {"until": "2026-11-21T00:00:00Z"},
+    {"until": "2026-11-22T00:00:00Z", "namespace": "team-b"},
+]
+
+
+@pytest.mark.parametrize("query", [{}, *FILTERS, *PERIODS, *ENDS], ids=str)
+def test_facets_are_what_the_lists_have(store: SqlStore, query: dict[str, str]) -> None:
+    """Counted over whole days and parts of days, and within filters of every kind."""
+    around = (
+        MIDNIGHT + days * 2 * MIDNIGHT + more for days in range(3) for more in (-1, 0, 1, HOUR)
+    )
+    late = [refused(at, digest=f"late-{at}", namespace="team-b") for at in around]
+    store.append(stored(*mixture(), *late))
+
+    facets = store.facets(EVERYTHING, DecisionFilter(**query))
+
+    for field, counts in facets.items():
+        others = {name: value for name, value in query.items() if name != field}
+        listed = Counter(getattr(row, field) for row in rows(store, **others))
+        assert counts == {value: number for value, number in listed.items() if value}
 
 
 def test_the_overview_says_what_is_the_matter(store: SqlStore) -> None:

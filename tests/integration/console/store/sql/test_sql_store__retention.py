@@ -74,6 +74,7 @@ def test_a_pod_that_runs_on_keeps_its_row(store: SqlStore) -> None:
     pruned(store, Retention(age=timedelta(hours=1)))
     assert pods(store) == []
     assert store.figures().decisions == 0
+    assert left(store, "tally") == 0
 
 
 @pytest.mark.parametrize(
