@@ -127,7 +127,7 @@ def test_nothing_fails_while_everything_is_replaced(site: Installation) -> None:
         certs(site, "rotate", "ca")
         published = next_authority(renewed)
         replaced = next_leaf(published)
-        load.wait_until(RATE * SECONDS, within=400)
+        load.wait_until(RATE * SECONDS, within=200)
 
     assert load.failures == []
     assert renewed.authorities == first.authorities
