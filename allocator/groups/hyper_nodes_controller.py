@@ -29,11 +29,11 @@ from kube.clock import SYSTEM, Clock
 from kube.errors import ApiError, ConflictError, InvalidError, NotFoundError
 
 SWEEP_SECONDS: Final = 5.0
-# vc-scheduler 1.14 that sees a policy before it sees the labels of all pods counts pods for no
-# group. It then takes the whole cluster for the HyperNode of a group, which no rule allows, and
-# places the rest of the group never. It forgets that when the policy changes.
-TORN_SECONDS: Final = 5.0  # after which it is told again of a group that is bound in part
-TORN_AGAIN_SECONDS: Final = 30.0  # and then each time
+# Where vc-scheduler 1.14 sees a policy before the labels of all pods, it may bind some pods of a
+# group and take the whole cluster for the HyperNode of that group. No rule allows that one, so it
+# never places the rest. It works out the HyperNode anew when the policy changes.
+PARTLY_BOUND_SECONDS: Final = 5.0  # after which it is told again of a group that is bound in part
+REPEAT_SECONDS: Final = 30.0  # between two times, as long as that lasts
 HYPER_NODES: Final = f"/apis/{API_VERSION}/hypernodes"
 POD_GROUPS: Final = "/apis/scheduling.volcano.sh/v1beta1/namespaces/{}/podgroups/{}"
 PODS: Final = "/api/v1/namespaces/{}/pods/{}"
@@ -154,7 +154,7 @@ class _Known:
     judged: frozenset[str] = frozenset()  # the uids of its pods then
     has_topology: bool = False  # its PodGroup has one of ours
     groups: list[frozenset[str]] = field(default_factory=list)  # the uids of each labelled group
-    told_again_at: float | None = None  # monotonic seconds; None as long as no group is torn
+    due: float | None = None  # monotonic seconds when to tell again; None: no group bound in part
 
 
 class PodGroupTopologyController:
@@ -196,7 +196,7 @@ class PodGroupTopologyController:
             known = self._known[job]
             uids = frozenset(pod.uid for pod in pods)
             again = uids <= known.judged
-            if again and not self._is_torn(known, pods):
+            if again and not self._is_due(known, pods):
                 continue
             if again:
                 log.warning("group bound in part, vc-scheduler is told again", job=job)
@@ -204,20 +204,17 @@ class PodGroupTopologyController:
             if await self._judge(job, pods, again=again):
                 known.judged = uids
 
-    def _is_torn(self, known: _Known, pods: Iterable[GroupPod]) -> bool:
-        """Say whether a part of a labelled group has waited for long while another is bound."""
-        bound, waiting = set[str](), set[str]()
-        for pod in pods:
-            (bound if pod.node else waiting).add(pod.uid)
-        if not any(group & bound and group & waiting for group in known.groups):
-            known.told_again_at = None
+    def _is_due(self, known: _Known, pods: Collection[GroupPod]) -> bool:
+        """Say whether to tell again now; the time begins when a group is first bound in part."""
+        if not _is_partly_bound(known.groups, pods):
+            known.due = None
             return False
         now = self._clock.monotonic()
-        if known.told_again_at is None:
-            known.told_again_at = now + TORN_SECONDS
-        if now < known.told_again_at:
+        if known.due is None:
+            known.due = now + PARTLY_BOUND_SECONDS
+        if now < known.due:
             return False
-        known.told_again_at = now + TORN_AGAIN_SECONDS
+        known.due = now + REPEAT_SECONDS
         return True
 
     async def _judge(self, job: str, pods: Collection[GroupPod], *, again: bool) -> bool:
@@ -258,6 +255,14 @@ class PodGroupTopologyController:
         for pod in group.members:
             metadata = {"uid": pod.uid, "labels": {GROUP_LABEL: str(group.number)}}
             await self._client.merge_patch(PODS.format(namespace, pod.name), {"metadata": metadata})
+
+
+def _is_partly_bound(groups: Iterable[frozenset[str]], pods: Iterable[GroupPod]) -> bool:
+    """Say whether of one of *groups*, by uid, some *pods* have a node and others wait."""
+    bound, waiting = set[str](), set[str]()
+    for pod in pods:
+        (bound if pod.node else waiting).add(pod.uid)
+    return any(group & bound and group & waiting for group in groups)
 
 
 def _is_of_others(known: _Known, spec: _PodGroupSpec) -> bool:

@@ -63,7 +63,7 @@ class SupernodeRig:
         try:
             wait_for(lambda: len(self.nodes(team, start)) == count, within=within)
         except TimeoutError as error:
-            raise AssertionError(f"{error}\n{self._told()}") from error
+            raise AssertionError(f"{error}\n{self._situation()}") from error
         return self.nodes(team, start)
 
     def pod_group(self, team: str) -> Json:
@@ -81,9 +81,12 @@ class SupernodeRig:
 
         A Job's controller that learns of the end of a pod before that of its Job replaces the pod.
         """
-        for _ in range(2):
-            wait_for(lambda: not self._deleted(teams) and self._empty(), within=SERVED_WITHIN)
-            time.sleep(0.5)
+        wait_for(lambda: self._is_clear(teams), within=SERVED_WITHIN, every=0.5)
+        time.sleep(0.5)  # in which such a controller acts
+        wait_for(lambda: self._is_clear(teams), within=SERVED_WITHIN, every=0.5)
+
+    def _is_clear(self, teams: Iterable[str]) -> bool:
+        return not self._deleted(teams) and self._empty()
 
     def _deleted(self, teams: Iterable[str]) -> int:
         """Delete the Jobs, PodGroups and pods that there are, and return how many they were."""
@@ -102,8 +105,8 @@ class SupernodeRig:
         nodes = self.site.api.get(GPU_NODES)["items"]
         return not any(one["spec"]["entries"] for one in nodes)
 
-    def _told(self) -> str:
-        """Say in few lines where each pod and entry is, and what vc-scheduler complained of."""
+    def _situation(self) -> str:
+        """Return in few lines where each pod and entry is, and what vc-scheduler complained of."""
         pods = [
             f"{pod['metadata']['namespace']}/{pod['metadata']['name']}={pod['spec'].get('nodeName')}"
             for pod in self.site.api.get("/api/v1/pods")["items"]

@@ -13,8 +13,8 @@ from structlog.testing import capture_logs
 from allocator.catalog.keys import GROUP_LABEL
 from allocator.groups.hyper_nodes import SOURCE, SOURCE_LABEL
 from allocator.groups.hyper_nodes_controller import (
-    TORN_AGAIN_SECONDS,
-    TORN_SECONDS,
+    PARTLY_BOUND_SECONDS,
+    REPEAT_SECONDS,
     HyperNodesController,
     PodGroupTopologyController,
 )
@@ -494,7 +494,7 @@ def test_the_log_says_what_was_written_and_what_could_not_be_read() -> None:
 
 
 def bound(*numbers: int, count: int = 16) -> list[GroupPod]:
-    """Return pods of two groups of 8 or fewer, of which these *numbers* have a node."""
+    """Return *count* pods of one PodGroup, of which these *numbers* have a node."""
     pods = members(count)
     return [replace(pod, node="n1" if i in numbers else "") for i, pod in enumerate(pods)]
 
@@ -505,7 +505,7 @@ TELLS: list[Json] = [
 ]
 
 
-def torn(pods: list[GroupPod], *, conflicts: int = 0) -> Topologies:
+def told_of(pods: list[GroupPod], *, conflicts: int = 0) -> Topologies:
     """Return a PodGroup of two groups that was told of them, after which *pods* are as they are."""
     scene = topologies({"minMember": 16})
     scene.judge(members(16))
@@ -518,11 +518,11 @@ def torn(pods: list[GroupPod], *, conflicts: int = 0) -> Topologies:
 
 def test_a_group_bound_in_part_is_told_again() -> None:
     """The policy goes and comes; labels are there. Not at once: binds take their time."""
-    scene = torn(bound(3))
+    scene = told_of(bound(3))
     for after, times in (
-        (TORN_SECONDS - 0.1, 0),
+        (PARTLY_BOUND_SECONDS - 0.1, 0),
         (0.1, 1),
-        (TORN_AGAIN_SECONDS - 0.1, 1),
+        (REPEAT_SECONDS - 0.1, 1),
         (0.1, 2),
     ):
         scene.clock.now += after
@@ -539,22 +539,22 @@ def test_a_group_bound_in_part_is_told_again() -> None:
     [
         pytest.param(bound(), id="none-is-bound"),
         pytest.param(bound(*range(8)), id="one-whole-group-is-bound"),
-        pytest.param(bound(*range(8, 16), count=16), id="the-other-is"),
+        pytest.param(bound(*range(8, 16)), id="the-other-is"),
         pytest.param(bound(*range(1, 8))[1:], id="who-is-not-bound-has-ended"),
     ],
 )
 def test_whole_groups_that_wait_are_not_told_again(pods: list[GroupPod]) -> None:
     """They wait for room."""
-    scene = torn(pods)
-    scene.clock.now += TORN_SECONDS
+    scene = told_of(pods)
+    scene.clock.now += PARTLY_BOUND_SECONDS
     scene.judge(pods)
     assert scene.volcano.written == []
 
 
 def test_the_time_in_which_a_group_is_whole_does_not_count() -> None:
     """It was bound and a pod of it was made again."""
-    scene = torn(bound(3))
-    scene.clock.now += TORN_SECONDS - 0.1
+    scene = told_of(bound(3))
+    scene.clock.now += PARTLY_BOUND_SECONDS - 0.1
     scene.judge(bound(*range(8)))
     scene.clock.now += 0.1
     scene.judge(bound(3))
@@ -568,17 +568,17 @@ def test_a_pod_group_that_is_one_group_is_not_told_again() -> None:
     scene.volcano.written.clear()
     for _ in range(2):
         scene.judge(bound(3, count=8))
-        scene.clock.now += TORN_SECONDS
+        scene.clock.now += PARTLY_BOUND_SECONDS
     assert scene.volcano.written == []
 
 
 def test_what_fails_while_a_group_is_told_again_is_made_good() -> None:
     """Also where the policy was withdrawn already and the API server fails then."""
-    scene = torn(bound(3), conflicts=1)
-    scene.clock.now += TORN_SECONDS
+    scene = told_of(bound(3), conflicts=1)
+    scene.clock.now += PARTLY_BOUND_SECONDS
     scene.judge(bound(3))
     assert scene.volcano.pod_groups["demo"]["spec"]["subGroupPolicy"] == [policy(8)]
-    scene.clock.now += TORN_AGAIN_SECONDS
+    scene.clock.now += REPEAT_SECONDS
     scene.volcano.fails_at = 2
     with pytest.raises(ApiError, match="503"):
         scene.judge(bound(3))
@@ -588,17 +588,17 @@ def test_what_fails_while_a_group_is_told_again_is_made_good() -> None:
 
 def test_who_wrote_a_policy_of_his_own_meanwhile_keeps_it() -> None:
     """He knows better."""
-    scene = torn(bound(3))
+    scene = told_of(bound(3))
     theirs = [{"name": "worker"}]
     scene.volcano.pod_groups["demo"]["spec"]["subGroupPolicy"] = theirs
-    scene.clock.now += TORN_SECONDS
+    scene.clock.now += PARTLY_BOUND_SECONDS
     assert scene.judge(bound(3))["subGroupPolicy"] == theirs
 
 
 def test_a_later_job_of_the_same_name_begins_anew() -> None:
     """What was known of the groups and the waiting of the one before is gone."""
-    scene = torn(bound(3))
+    scene = told_of(bound(3))
     scene.judge([])
-    scene.clock.now += TORN_SECONDS
+    scene.clock.now += PARTLY_BOUND_SECONDS
     scene.judge(bound(3))
     assert scene.volcano.written == []

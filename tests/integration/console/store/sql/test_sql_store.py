@@ -283,8 +283,8 @@ def test_a_cursor_that_no_page_returned_is_refused(store: SqlStore, cursor: str)
         store.records(EVERYTHING, RecordFilter(), PageRequest(after=good))
 
 
-def test_facets_count_within_the_other_filters(store: SqlStore) -> None:
-    """A facet says how many rows its value would leave."""
+def test_facets_count_each_decision_once(store: SqlStore) -> None:
+    """However many records it has."""
     store.append(stored(*mixture()))
     assert store.facets(EVERYTHING, ALL)["verdict"] == {"rewritten": 4, "refused": 2}
 
@@ -303,7 +303,8 @@ PERIODS = [
         ("20T20:00:00", "20T10:00:00"),
     )
 ]
-ENDS = [
+MORE = [
+    {"namespace": "team-a", "mode": "hami-core"},
     {"since": "2026-11-21T00:00:00Z", "verdict": "refused"},
     {"since": "2026-11-21T00:00:00.001Z"},
     {"until": "2026-11-21T00:00:00Z"},
@@ -311,9 +312,9 @@ ENDS = [
 ]
 
 
-@pytest.mark.parametrize("query", [{}, *FILTERS, *PERIODS, *ENDS], ids=str)
+@pytest.mark.parametrize("query", [{}, *FILTERS, *PERIODS, *MORE], ids=str)
 def test_facets_are_what_the_lists_have(store: SqlStore, query: dict[str, str]) -> None:
-    """Counted over whole days and parts of days, and within filters of every kind."""
+    """A facet says how many rows its value would leave, within filters and periods of any kind."""
     around = (
         MIDNIGHT + days * 2 * MIDNIGHT + more for days in range(3) for more in (-1, 0, 1, HOUR)
     )
