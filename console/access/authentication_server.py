@@ -7,7 +7,7 @@ from typing import Final
 from starlette.requests import Request
 
 from allocator.cli.http_server import PEER_CERTIFICATE
-from console.access.attempts import FailedAttempts
+from console.access.budgets import FailedAttempts
 from console.access.client_certificate import (
     common_name,
     identity_of_certificate,

@@ -16,8 +16,8 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from allocator.model.untrusted import inert
-from console.access.attempts import TooManyAttemptsError
 from console.access.authentication_server import Authenticator, address_of
+from console.access.budgets import TooManyAttemptsError
 from console.access.identity import UserIdentity
 from console.access.reviews_client import LONGEST_TOKEN, ReviewsUnavailableError
 from console.access.session import (

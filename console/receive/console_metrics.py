@@ -25,6 +25,10 @@ INSTRUMENTS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "vgpu_build_info": ("Build information; always 1.", ("component", "version")),
     "vgpu_console_records": ("Records received, by what became of them.", ("result",)),
     "vgpu_console_batches": ("Batches of records received, by HTTP status.", ("code",)),
+    "vgpu_console_over_limit_batches": (
+        "Batches that were refused because their node had sent its records of a day.",
+        (),
+    ),
     "vgpu_console_logins": ("Logins, by what became of them.", ("result",)),
     "vgpu_console_requests": ("Requests of pages and their data, by HTTP status.", ("code",)),
     "vgpu_console_request_duration_seconds": ("Time to answer a page or its data.", ()),
@@ -59,6 +63,7 @@ class ConsoleMetrics:
         for result in RESULTS:
             self._records.labels(result)
         self._batches = self._counter("vgpu_console_batches")
+        self._over_limit = self._counter("vgpu_console_over_limit_batches")
         self._logins = self._counter("vgpu_console_logins")
         for result in LOGINS:
             self._logins.labels(result)
@@ -86,6 +91,10 @@ class ConsoleMetrics:
     def count_batch(self, status: HTTPStatus) -> None:
         """Count one batch of records."""
         self._batches.labels(str(int(status))).inc()
+
+    def count_over_limit(self) -> None:
+        """Count one batch of a node that had sent its records of a day."""
+        self._over_limit.inc()
 
     def count_records(self, stored: int, known: int, rejected: int) -> None:
         """Count the records of one batch."""

@@ -2,7 +2,8 @@
 
 import asyncio
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final
@@ -17,11 +18,12 @@ from starlette.routing import Route
 from allocator.audit.record import AnyRecord, Component, parse_record
 from allocator.cli.http_server import PEER_CERTIFICATE
 from allocator.model.untrusted import escaped, inert
-from console.access.attempts import FailedAttempts, TooManyAttemptsError
 from console.access.authentication_server import address_of, bearer_token
+from console.access.budgets import FailedAttempts, TooManyAttemptsError
 from console.access.identity import UserIdentity
 from console.access.reviews_client import ReviewsUnavailableError, TokenReviewer
 from console.receive.console_metrics import ConsoleMetrics
+from console.receive.node_limits import NodeLimitError, NodeLimits
 from console.receive.sender import (
     PodNodes,
     Sender,
@@ -41,6 +43,8 @@ LARGEST_BODY: Final = 4 * 1024 * 1024  # bytes, compressed or not
 MOST_RECORDS: Final = 2000  # of one batch
 BODIES_AT_ONCE: Final = 8  # each may take twice LARGEST_BODY while it is read
 BUSY_SECONDS: Final = 1
+# What no agent of ours sends; it costs as much as the largest batch.
+_SPOILT: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE})
 FAULT_SECONDS: Final = 10  # after which a store or an API server may answer again
 log = structlog.get_logger(__name__)
 
@@ -74,6 +78,7 @@ class BatchAnswer(msgspec.Struct, frozen=True):
 class _Batch:
     records: list[StoredRecord] = field(default_factory=list)
     rejected: list[RejectedLine] = field(default_factory=list)
+    size: int = 0  # bytes of all lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +90,7 @@ class RecordsServer:
     writer: StoreThread
     metrics: ConsoleMetrics
     nodes_of: PodNodes = no_pod_nodes
+    node_limits: NodeLimits = field(default_factory=NodeLimits)
     clock: Clock = SYSTEM
     _failures: FailedAttempts = field(default_factory=FailedAttempts, init=False)
     _bodies: asyncio.Semaphore = field(
@@ -126,17 +132,53 @@ class RecordsServer:
                 HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
                 f"content-encoding is {escaped(encoding)}; accepted: gzip, or none",
             )
-        if self._bodies.locked():
-            raise BatchError(
-                HTTPStatus.TOO_MANY_REQUESTS, "too many batches at once", after=BUSY_SECONDS
-            )
-        async with self._bodies:
-            body = await _body(request)
-            batch = await self._batch(body, encoding == "gzip", sender)
-            del body
-            stored = await self._store(batch.records)
+        with self._limited(sender):
+            if self._bodies.locked():
+                raise BatchError(
+                    HTTPStatus.TOO_MANY_REQUESTS, "too many batches at once", after=BUSY_SECONDS
+                )
+            async with self._bodies:
+                body = await _body(request)
+                batch = await self._batch(body, encoding == "gzip", sender)
+                del body
+                stored = await self._store(batch.records)
+            self._count(sender, lines=len(batch.records) + len(batch.rejected), size=batch.size)
         known = len(batch.records) - stored
         return BatchAnswer(stored, known, tuple(batch.rejected)), sender
+
+    @contextmanager
+    def _limited(self, sender: Sender) -> Iterator[None]:
+        """Hold an agent to what one node may send; raises BatchError. Webhooks may send all."""
+        if sender.component is not Component.AGENT:
+            yield
+            return
+        self._begin(sender.node)
+        try:
+            yield
+        except BatchError as error:
+            if error.status in _SPOILT:
+                self._count(sender, lines=MOST_RECORDS)
+            raise
+        finally:
+            self.node_limits.end(sender.node)
+
+    def _begin(self, node: str) -> None:
+        """Let *node* send a body; raises BatchError."""
+        now = self.clock.monotonic()
+        try:
+            self.node_limits.begin(node, now)
+        except NodeLimitError as error:
+            if error.used_up:
+                self.metrics.count_over_limit()
+                if self.node_limits.is_news(node, now):
+                    log.warning("node sends too many records", node=node, why=str(error))
+            raise BatchError(HTTPStatus.TOO_MANY_REQUESTS, str(error), after=error.after) from error
+
+    def _count(self, sender: Sender, *, lines: int, size: int = 0) -> None:
+        """Count what came of an agent, unless it has to send that again."""
+        if sender.component is Component.AGENT:
+            now = self.clock.monotonic()
+            self.node_limits.note(sender.node, now, lines=lines, size=size)
 
     async def _batch(self, body: bytes, compressed: bool, sender: Sender) -> _Batch:  # noqa: FBT001 -- handed on
         """Return what was sent; raises BatchError."""
@@ -195,7 +237,7 @@ class RecordsServer:
             raise BatchError(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"over {MOST_RECORDS} lines in a batch"
             )
-        batch, now = _Batch(), int(self.clock.wall().timestamp() * 1000)
+        batch, now = _Batch(size=len(text)), int(self.clock.wall().timestamp() * 1000)
         found: list[tuple[int, AnyRecord]] = []
         for number, line in enumerate(lines, 1):
             if not line.strip():

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from console.access.attempts import TooManyAttemptsError
+from console.access.budgets import TooManyAttemptsError
 from console.access.reviews_client import ReviewsUnavailableError
 from console.get.candidates import DecisionCandidates, in_english
 from console.records import parameters

@@ -24,6 +24,7 @@ from certs.pem import certificates as certificates_in
 from console.access.proxy import GROUP_HEADER, USER_HEADER, ProxyRules
 from console.access.rights_client import PeopleShown
 from console.access.session import SessionKeyError, parse_keys
+from console.receive.node_limits import DAILY_RECORDS
 from console.serve import console as program
 from console.serve.options import AccessOptions, ConsoleOptions
 from console.serve.protection import names_loopback
@@ -74,6 +75,13 @@ AGENTS_NAMESPACE = f"{SYSTEM_NAMESPACE.removesuffix('-system')}-agents"
     default=2048,
     show_default=True,
     help="where the store grows beyond it, the oldest records are removed",
+)
+@click.option(
+    "--node-records",
+    type=click.IntRange(min=1000),
+    default=DAILY_RECORDS,
+    show_default=True,
+    help="records that the agent of one node may send in a day; more of them wait",
 )
 @click.option(
     "--people",
@@ -146,6 +154,7 @@ def console(
     store: str,
     keep_days: float,
     keep_mib: int,
+    node_records: int,
     people: str,
     session_keys: Path | None,
     session_hours: float,
@@ -195,6 +204,7 @@ def console(
         store=store,
         instance=os.environ.get("POD_NAME") or socket.gethostname(),
         retention=Retention(age=timedelta(days=keep_days), size=keep_mib * 1024**2),
+        node_records=node_records,
         viewers=viewers,
         prometheus=asked,
         drain=drain,

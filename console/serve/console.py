@@ -31,9 +31,9 @@ from allocator.cli.status_server import STATUS_LIMITS, status_app
 from certs.pem import Pair
 from certs.refresh_controller import Notice, PairFiles, RefreshController
 from certs.tls_server import ServingPair
-from console.access.attempts import TooManyAttemptsError
 from console.access.authentication_server import Authenticator
 from console.access.authorities_controller import AuthoritiesController
+from console.access.budgets import TooManyAttemptsError
 from console.access.login_server import LoginServer
 from console.access.reviews_client import ReviewsUnavailableError, TokenReviewer
 from console.access.rights_client import ViewerRights
@@ -43,6 +43,7 @@ from console.cluster.live_informer import LiveCluster
 from console.languages.messages import message
 from console.receive.certificate_log import ConsoleCertificateLog
 from console.receive.console_metrics import ConsoleMetrics
+from console.receive.node_limits import NodeLimits
 from console.receive.records_server import RecordsServer
 from console.receive.sender import SenderAccounts, known_nodes
 from console.receive.store_thread import StoreThread
@@ -225,6 +226,7 @@ class ConsoleParts:
             writer=self._writer,
             metrics=self.metrics,
             nodes_of=self._nodes_of,
+            node_limits=NodeLimits(self._options.node_records),
         )
         return server.app()
 

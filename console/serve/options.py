@@ -8,6 +8,7 @@ from allocator.cli.http_server import Listen
 from console.access.login_server import DEFAULT_HOURS
 from console.access.proxy import ProxyRules
 from console.access.rights_client import PeopleShown
+from console.receive.node_limits import DAILY_RECORDS
 from console.store.store import Retention
 from console.use.prometheus_client import PrometheusTarget
 from kube.config import Access
@@ -46,6 +47,7 @@ class ConsoleOptions:
     store: str  # a file, or the URL of a database
     instance: str = ""  # the name of this pod
     retention: Retention = field(default_factory=Retention)
+    node_records: int = DAILY_RECORDS  # that the agent of one node may send in a day
     viewers: AccessOptions = field(default_factory=AccessOptions)
     prometheus: PrometheusTarget | None = None  # None: what is used is not known
     drain: int = 10

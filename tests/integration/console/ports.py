@@ -25,6 +25,7 @@ from console.access.session import SessionCodec
 from console.cluster.pod import PodView
 from console.cluster.snapshot import ClusterView
 from console.receive.console_metrics import ConsoleMetrics
+from console.receive.node_limits import NodeLimits
 from console.receive.records_server import RecordsServer
 from console.receive.sender import PodNodes, SenderAccounts, no_pod_nodes
 from console.receive.store_thread import StoreThread
@@ -98,6 +99,7 @@ async def records_port(
     clock: Clock = SYSTEM,
     limits: ConnectionLimits | None = None,
     nodes_of: PodNodes = no_pod_nodes,
+    node_limits: NodeLimits | None = None,
 ) -> AsyncIterator[Site]:
     """Serve the port of records."""
     site = Site(sender_reviews())
@@ -108,6 +110,7 @@ async def records_port(
             writer=writer,
             metrics=site.metrics,
             nodes_of=nodes_of,
+            node_limits=node_limits or NodeLimits(),
             clock=clock,
         )
         async with _served(server.app(), server_tls(OURS), site=site, limits=limits):

@@ -181,6 +181,20 @@ CASES: Final = (
         calm={'vgpu_audit_rejected_total{job="vgpu-agent", instance="gpu-1"}': "4x30"},
     ),
     AlertCase(
+        alert="VgpuNodeRecordsOverLimit",
+        series={
+            'vgpu_console_over_limit_batches_total{job="vgpu-console", instance="c"}': "0x5 0+1x30"
+        },
+        silent="5m",
+        fires="20m",
+        labels={"job": "vgpu-console", "instance": "c"},
+        says=(
+            "c refused 14 batches of nodes that had sent their records of a day. It lets them send"
+            " more slowly, and its log names them."
+        ),
+        calm={'vgpu_console_over_limit_batches_total{job="vgpu-console", instance="c"}': "7x30"},
+    ),
+    AlertCase(
         alert="VgpuStoreOverLimit",
         series={
             'vgpu_console_store_bytes{instance="c"}': f"{3 << 30}x90",

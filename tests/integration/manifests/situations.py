@@ -117,17 +117,20 @@ class Backlog:
 def console(*, days: float = 30.0, limit: int = 1 << 30) -> Callable[[], bytes]:
     """Return the exposition of a console whose certificate lasts for *days*.
 
-    Its store has a megabyte, and may have *limit* bytes.
+    Its store has a megabyte, and may have *limit* bytes. Where that is too little, nodes flood it.
     """
+    size = 1 << 20
     metrics = ConsoleMetrics(version="0.1.0")
     metrics.set_certificate_expiry(time.time() + days * DAY)
     metrics.set_store_limit(limit)
-    metrics.set_figures(StoreFigures(records=100, decisions=10, size=1 << 20, oldest="", newest=""))
+    metrics.set_figures(StoreFigures(records=100, decisions=10, size=size, oldest="", newest=""))
 
     def exposition() -> bytes:
         metrics.set_watches({"nodes": time.time()})
         metrics.count_batch(HTTPStatus.OK)
         metrics.count_records(50, 1, 0)
+        if limit < size:
+            metrics.count_over_limit()
         metrics.count_login("accepted")
         metrics.observe_request(200, 0.02)
         return metrics.text()[1]

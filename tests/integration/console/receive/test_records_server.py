@@ -15,17 +15,20 @@ import pytest
 from aiohttp import ClientError
 
 from allocator.cli.http_server import ConnectionLimits
+from console.receive.node_limits import NodeLimits
 from console.receive.sender import known_nodes
 from console.records.query import EVERYTHING, PageRequest, RecordFilter
 from console.store.opening import open_store
 from console.store.store import RecordStore, StoreError
 from kube.errors import UnreachableError
 from tests.builders.sent_records import Line, admission, body_of, health, started
+from tests.fakes.kube_clock import FakeClock
 from tests.integration.console.ports import (
     CLUSTER,
     OURS,
     Site,
     answer,
+    asked,
     bearer,
     client_tls,
     play,
@@ -433,6 +436,109 @@ def test_more_bodies_than_there_is_room_for_come_again(store: RecordStore) -> No
                 writer.close()
             await asyncio.sleep(0.3)
             assert (await send(site, body_of([admission()])))[0] == 200
+
+    play(scenario)
+
+
+def test_a_node_that_holds_many_bodies_keeps_nobody_waiting(store: RecordStore) -> None:
+    """Whoever has taken it over has its token, and sends bodies that never end."""
+    head = (
+        b"POST /v1/records HTTP/1.1\r\nhost: a\r\nauthorization: Bearer agent-1\r\n"
+        b"content-length: 1000\r\n\r\n{"
+    )
+
+    async def scenario() -> None:
+        async with records_port(store) as site:
+            slow = [
+                await asyncio.open_connection("127.0.0.1", site.port, ssl=SENDER) for _ in range(40)
+            ]
+            for _, writer in slow:
+                writer.write(head)
+            ended = 0
+            for reader, _ in slow:
+                with contextlib.suppress(TimeoutError, OSError):
+                    async with asyncio.timeout(0.3):
+                        ended += b" 429 " in await reader.readline()
+            assert ended == 38
+            for who, line in (("webhook", admission()), ("agent-2", health(node="node-2"))):
+                assert (await send(site, body_of([line]), who=who))[0] == 200
+            status, told = await send(site, body_of([health()]), who="agent-1")
+            assert (status, told) == (429, {"error": "2 batches of node node-1 are being read"})
+            for _, writer in slow:
+                writer.close()
+            await asyncio.sleep(0.3)
+            assert (await send(site, body_of([health()]), who="agent-1"))[0] == 200
+
+    play(scenario)
+
+
+def over_limit(site: Site) -> float | None:
+    """Return how many batches came of nodes that had sent theirs of a day."""
+    return site.metrics.registry.get_sample_value("vgpu_console_over_limit_batches_total")
+
+
+def test_a_node_that_sends_too_much_waits(store: RecordStore) -> None:
+    """Otherwise it would push what others sent out of the store."""
+
+    async def scenario() -> None:
+        clock = FakeClock()
+        async with records_port(store, clock=clock.clock(), node_limits=NodeLimits(1000)) as site:
+            lines = [health() for _ in range(400)]
+            for _ in range(3):
+                assert (await send(site, body_of(lines), who="agent-1"))[0] == 200
+            url, tls = f"{site.url}/v1/records", SENDER
+            async with asked(
+                url, tls=tls, method="POST", data=body_of(lines), headers=bearer("agent-1")
+            ) as response:
+                assert (response.status, response.headers["retry-after"]) == (429, "300")
+                assert await response.json() == {
+                    "error": "node node-1 has sent its 1000 records of a day"
+                }
+            assert over_limit(site) == 1
+            other = body_of([health(node="node-2")])
+            assert (await send(site, other, who="agent-2"))[0] == 200
+            for _ in range(3):
+                assert (await send(site, body_of([admission()] * 400)))[0] == 200
+            clock.now += 201 * 86.4
+            assert (await send(site, body_of(lines), who="agent-1"))[0] == 200
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        pytest.param(b"{}\n" * 2001, 413, id="too-many-lines"),
+        pytest.param(gzip.compress(b"x" * (4 * 1024 * 1024 + 1)), 413, id="too-large"),
+        pytest.param(b"no gzip", 400, id="damaged"),
+    ],
+)
+def test_a_batch_that_no_agent_sends_counts_like_the_largest(
+    store: RecordStore, body: bytes, status: int
+) -> None:
+    """It is read all the same."""
+    headers = {} if body.startswith(b"{") else {"content-encoding": "gzip"}
+
+    async def scenario() -> None:
+        async with records_port(store, node_limits=NodeLimits(2000)) as site:
+            for expected in (status, 429):
+                assert (await send(site, body, who="agent-1", headers=headers))[0] == expected
+
+    play(scenario)
+
+
+def test_what_could_not_be_stored_is_not_counted(store: RecordStore) -> None:
+    """An agent sends it again until it is."""
+    pods = [started(pod_uid=f"00000000-0000-4000-8000-{n:012}") for n in range(900)]
+
+    def unreadable(_: Collection[str]) -> dict[str, Collection[str]]:
+        raise StoreError("down")
+
+    async def scenario() -> None:
+        limits = NodeLimits(1000)
+        async with records_port(store, nodes_of=unreadable, node_limits=limits) as site:
+            for _ in range(3):
+                assert (await send(site, body_of(pods), who="agent-1"))[0] == 503
 
     play(scenario)
 

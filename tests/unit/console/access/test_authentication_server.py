@@ -10,8 +10,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from starlette.requests import Request
 
 from allocator.cli.http_server import PEER_CERTIFICATE
-from console.access.attempts import MOST_FAILURES, TooManyAttemptsError
 from console.access.authentication_server import Authenticator, address_of, bearer_token
+from console.access.budgets import MOST_FAILURES, TooManyAttemptsError
 from console.access.identity import UserIdentity
 from console.access.proxy import ProxyRules
 from console.access.reviews_client import TokenReviewer

@@ -2,7 +2,7 @@
 
 import pytest
 
-from console.access.attempts import (
+from console.access.budgets import (
     MOST_ADDRESSES,
     MOST_FAILURES,
     REFILL_SECONDS,
@@ -54,4 +54,4 @@ def test_addresses_without_end_take_bounded_memory() -> None:
     for number in range(3 * MOST_ADDRESSES):
         attempts.note_failure(str(number), 0.0)
 
-    assert len(attempts._full_at) == MOST_ADDRESSES  # noqa: SLF001 -- nothing else shows it
+    assert len(attempts) == MOST_ADDRESSES
