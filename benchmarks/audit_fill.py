@@ -144,6 +144,8 @@ def copy_rows(file: Path, rounds: int, *, shift: int) -> int:
         " FROM decision WHERE listed = 1 GROUP BY 1, 2, 3, 4, 5, 6",
         (DAY,),
     )
+    database.execute("DELETE FROM namespace_records")
+    database.execute("INSERT INTO namespace_records SELECT ns, count(*) FROM record GROUP BY ns")
     [total] = database.execute("SELECT value FROM counter WHERE name = 'records'").fetchone()
     database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     database.close()

@@ -37,7 +37,7 @@ class Budgets(Generic[K]):
 
     def spend(self, key: K, now: float, *, units: int = 1) -> None:
         """Take *units* of *key*, even if it has fewer left: then it waits the longer."""
-        full_at = max(now, self._full_at.get(key, now) or now) + units * self._refill_seconds
+        full_at = (self._full_at.get(key, now) or now) + units * self._refill_seconds
         self._full_at.put(key, full_at, full_at)
 
 

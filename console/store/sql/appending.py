@@ -23,7 +23,8 @@ from console.store.body import RecordColumns, packed_body, shared_texts
 from console.store.sql.database import Transaction, marks
 from console.store.sql.decision_rows import DecisionWriter, StateRow
 from console.store.sql.schema import KINDS
-from console.store.sql.terms import Terms, count, next_numbers
+from console.store.sql.tally import count_records
+from console.store.sql.terms import Terms, next_numbers
 
 _CHUNK: Final = 500
 SETTINGS_CONTENT: Final = 1
@@ -75,7 +76,6 @@ class Appending:
         self._workloads(new)
         rows = self._fold(new)
         self._insert(new, rows)
-        count(self._transaction, "records", len(new))
         return len(new)
 
     def _unknown(self, records: Sequence[StoredRecord]) -> list[NewRecord]:
@@ -210,6 +210,7 @@ class Appending:
             texts.update(shared_texts(one.record))
         numbers = self._terms.made(self._transaction, texts)
         exact = {text: number for text, number in numbers.items() if term(text) == text}
+        count_records(self._transaction, (numbers[one.record.namespace] for one in new))
         self._transaction.run_many(
             "INSERT INTO record (seq, id, at, kind, ns, node, decision, sender, body)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",

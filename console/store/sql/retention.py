@@ -10,8 +10,8 @@ from console.records.state import Subject
 from console.records.times import milliseconds
 from console.store.sql.database import Row, Transaction, marks
 from console.store.sql.decision_rows import COLUMNS, DIGEST_PLACE
-from console.store.sql.tally import Tally
-from console.store.sql.terms import Terms, count
+from console.store.sql.tally import Tally, count_removed_records, dominant_namespace
+from console.store.sql.terms import Terms
 from console.store.store import Retention
 
 BATCH: Final = 2000  # records in one transaction, which then takes less than a second
@@ -31,11 +31,14 @@ class Pruning:
         """Remove up to ``BATCH`` records and decisions; return how many rows that were.
 
         *used* is how many bytes the database takes. Beyond the size of *retention* the oldest
-        records go, whatever their age.
+        records go, whatever their age: those of one namespace where it has more than half of all,
+        so that a tenant who floods the store pushes out no others.
         """
         cutoff = milliseconds(now) - int(retention.age.total_seconds() * 1000)
         gone = self._records(cutoff)
         if not gone and used > retention.size:
+            if gone := self._surplus():
+                return gone
             cutoff = max(cutoff, self._oldest_batch())
             gone = self._records(cutoff)
         if gone < BATCH:
@@ -53,14 +56,36 @@ class Pruning:
     def _records(self, cutoff: int) -> int:
         """Remove records before *cutoff*, but for contents that a later record names."""
         rows = self._transaction.rows(
-            "SELECT seq, decision FROM record WHERE at < ?"
+            "SELECT seq, decision, ns FROM record WHERE at < ?"
             " AND seq NOT IN (SELECT seq FROM content WHERE seq IS NOT NULL AND used >= ?)"
             " ORDER BY at, seq LIMIT ?",
             (cutoff, cutoff, BATCH),
         )
-        self._transaction.run_many("DELETE FROM record WHERE seq = ?", [(seq,) for seq, _ in rows])
-        count(self._transaction, "records", -len(rows))
-        self._decisions(sorted({number for _, number in rows if number is not None}), cutoff)
+        return self._delete_records(rows, cutoff)
+
+    def _surplus(self) -> int:
+        """Remove the oldest records of a namespace that has more than half of all, if one does."""
+        namespace = dominant_namespace(self._transaction)
+        if namespace is None:
+            return 0
+        rows = self._transaction.rows(
+            "SELECT seq, decision, ns, at FROM record WHERE ns > 0 AND ns = ?"
+            " AND seq NOT IN (SELECT seq FROM content WHERE seq IS NOT NULL)"
+            " ORDER BY at, seq LIMIT ?",
+            (namespace, BATCH),
+        )
+        return self._delete_records([row[:3] for row in rows], rows[-1][3] + 1 if rows else 0)
+
+    def _delete_records(self, rows: Sequence[Row], cutoff: int) -> int:
+        """Remove *rows*, each the number of a record, its decision and its namespace."""
+        if not rows:
+            return 0
+        self._transaction.run_many(
+            "DELETE FROM record WHERE seq = ?", [(seq,) for seq, _, _ in rows]
+        )
+        count_removed_records(self._transaction, (namespace for _, _, namespace in rows))
+        numbers = {number for _, number, _ in rows if number is not None}
+        self._decisions(sorted(numbers), cutoff)
         return len(rows)
 
     def _decisions(self, numbers: Sequence[int], cutoff: int) -> None:

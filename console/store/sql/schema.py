@@ -103,6 +103,10 @@ VERSIONS: Final[tuple[tuple[str, ...], ...]] = (
         "ALTER TABLE record_of_sender RENAME TO record",
         *_RECORD_INDEXES,
     ),
+    (  # So a namespace that floods the store gives up its own records first.
+        "CREATE TABLE namespace_records (ns INTEGER PRIMARY KEY, records INTEGER NOT NULL)",
+        "INSERT INTO namespace_records SELECT ns, count(*) FROM record GROUP BY ns",
+    ),
 )
 VERSION: Final = len(VERSIONS)
 

@@ -1,10 +1,11 @@
 """The tally: how many decisions there are of each day, namespace, verdict, reason, mode and state.
 
-It is changed with the rows that it counts, in the same transaction. So lists say how many there are
-of each kind without a look at all of them.
+So lists say how many there are of each kind without a look at all of them. Records are counted by
+namespace alone. Both are changed with the rows that they count, in the same transaction.
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any, Final
 
 from console.records.query import DecisionFilter
@@ -21,6 +22,10 @@ _ADD: Final = (
     f"INSERT INTO tally (day, {', '.join(TALLIED)}, decisions) VALUES (?, ?, ?, ?, ?, ?, ?)"
     f" ON CONFLICT (day, {', '.join(TALLIED)})"
     " DO UPDATE SET decisions = tally.decisions + excluded.decisions"
+)
+_ADD_RECORDS: Final = (
+    "INSERT INTO namespace_records (ns, records) VALUES (?, ?) ON CONFLICT (ns)"
+    " DO UPDATE SET records = namespace_records.records + excluded.records"
 )
 
 Cell = tuple[Any, ...]
@@ -106,3 +111,27 @@ def _rows_counted(
         (*found.values, *period),
     )
     return Counter({number: int(decisions) for number, decisions in rows})
+
+
+def count_records(transaction: Transaction, namespaces: Iterable[int]) -> None:
+    """Count a new record for each of *namespaces*, which are numbers of terms."""
+    counts = Counter(namespaces)
+    transaction.run_many(_ADD_RECORDS, list(counts.items()))
+    count(transaction, "records", counts.total())
+
+
+def count_removed_records(transaction: Transaction, namespaces: Iterable[int]) -> None:
+    """Count a record less for each of *namespaces*."""
+    counts = Counter(namespaces)
+    transaction.run_many(_ADD_RECORDS, [(number, -removed) for number, removed in counts.items()])
+    transaction.run("DELETE FROM namespace_records WHERE records = 0")
+    count(transaction, "records", -counts.total())
+
+
+def dominant_namespace(transaction: Transaction) -> int | None:
+    """Return the namespace that has more than half of all records, if one does."""
+    rows = transaction.rows(
+        "SELECT ns FROM namespace_records WHERE ns > 0 AND 2 * records >"
+        " (SELECT value FROM counter WHERE name = 'records')"
+    )
+    return int(rows[0][0]) if rows else None

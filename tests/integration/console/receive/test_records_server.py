@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientError
+from structlog.testing import capture_logs
 
 from allocator.cli.http_server import ConnectionLimits
 from console.receive.node_limits import NodeLimits
@@ -464,6 +465,7 @@ def test_a_node_that_holds_many_bodies_keeps_nobody_waiting(store: RecordStore) 
                 assert (await send(site, body_of([line]), who=who))[0] == 200
             status, told = await send(site, body_of([health()]), who="agent-1")
             assert (status, told) == (429, {"error": "2 batches of node node-1 are being read"})
+            assert over_limit(site) == 0
             for _, writer in slow:
                 writer.close()
             await asyncio.sleep(0.3)
@@ -494,7 +496,10 @@ def test_a_node_that_sends_too_much_waits(store: RecordStore) -> None:
                 assert await response.json() == {
                     "error": "node node-1 has sent its 1000 records of a day"
                 }
-            assert over_limit(site) == 1
+            with capture_logs() as logged:  # what was refused just now has been named
+                assert (await send(site, body_of(lines), who="agent-1"))[0] == 429
+            assert logged == []
+            assert over_limit(site) == 2
             other = body_of([health(node="node-2")])
             assert (await send(site, other, who="agent-2"))[0] == 200
             for _ in range(3):
@@ -511,9 +516,10 @@ def test_a_node_that_sends_too_much_waits(store: RecordStore) -> None:
         pytest.param(b"{}\n" * 2001, 413, id="too-many-lines"),
         pytest.param(gzip.compress(b"x" * (4 * 1024 * 1024 + 1)), 413, id="too-large"),
         pytest.param(b"no gzip", 400, id="damaged"),
+        pytest.param(gzip.compress(b"x" * (2000 * 1024)), 200, id="few-large-lines"),
     ],
 )
-def test_a_batch_that_no_agent_sends_counts_like_the_largest(
+def test_what_no_agent_sends_counts_like_the_largest_batch(
     store: RecordStore, body: bytes, status: int
 ) -> None:
     """It is read all the same."""

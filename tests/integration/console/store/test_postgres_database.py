@@ -114,6 +114,10 @@ def test_a_large_store_of_the_first_release_is_taken_over(
     monkeypatch.undo()
     with psycopg.connect(address, autocommit=True) as now:
         assert now.execute("SELECT max(version) FROM vgpu_version").fetchone() == (VERSION,)
+        assert (
+            now.execute("SELECT ns, records FROM namespace_records ORDER BY 1").fetchall()
+            == now.execute("SELECT ns, count(*) FROM record GROUP BY 1 ORDER BY 1").fetchall()
+        )
         assert now.execute("DELETE FROM record WHERE seq > 1000000").rowcount == 150_000
     store = opened()
     assert list(store.export(EVERYTHING, RecordFilter())) == before
@@ -137,6 +141,7 @@ def _make_first_release(address: str, *, more: int) -> None:
             f"INSERT INTO record SELECT {numbered}, {columns} FROM {many}",  # noqa: S608 -- ours
             *map(postgres_database._translated, indexes),  # noqa: SLF001 -- likewise
             "DROP TABLE later",
+            "DROP TABLE namespace_records",
             "DELETE FROM vgpu_version WHERE version > 1",
         ):
             first.execute(statement.encode())

@@ -154,6 +154,10 @@ def test_a_store_of_the_first_release_is_taken_over(file: Path, tmp_path: Path) 
 
     with contextlib.closing(open_store(str(old))) as store:
         assert list(store.export(EVERYTHING, RecordFilter())) == before
+        with contextlib.closing(sqlite3.connect(old)) as now:
+            counted = now.execute("SELECT ns, records FROM namespace_records").fetchall()
+            assert counted == now.execute("SELECT ns, count(*) FROM record GROUP BY 1").fetchall()
+            assert counted
         assert store.append(before) == 0
         assert store.append([replace(one, sender="another") for one in before]) == len(before)
 

@@ -30,6 +30,7 @@ def test_a_node_may_send_the_records_of_a_day_at_once() -> None:
         "node a has sent its 1000 records of a day", 87, True,
     )  # fmt: skip
     assert refusal(limits, "b") is None
+    assert refusal(limits, now=86.3) is not None
     assert refusal(limits, now=86.4) is None
     limits.note("a", 86.4, lines=1, size=0)
     assert refusal(limits, now=86.4) is not None
@@ -86,8 +87,13 @@ def test_a_node_sends_two_batches_at_a_time() -> None:
         )  # fmt: skip
     assert refusal(limits, "b") is None
     limits.end("a")
+    limits.begin("a", 0.0)
+    assert refusal(limits) is not None
+    for _ in range(MOST_BODIES):
+        limits.end("a")
 
     assert refusal(limits) is None
+    assert not limits._bodies  # noqa: SLF001 -- nothing else shows that nothing is left of a node
 
 
 def test_the_log_names_a_node_once_a_minute() -> None:

@@ -1,5 +1,6 @@
 """Both engines: what is too old goes, a part at a time; what is still needed stays."""
 
+from collections import Counter
 from datetime import timedelta
 
 import pytest
@@ -28,6 +29,7 @@ DAY = 24 * 60 * MINUTE
 NOW = "2026-11-24T12:00:00Z"  # four days after the records of noon
 TWO_DAYS = Retention(age=timedelta(days=2))
 ALL = DecisionFilter()
+OF_A = DecisionFilter(namespace="a")
 
 
 def pruned(store: SqlStore, retention: Retention) -> int:
@@ -36,7 +38,22 @@ def pruned(store: SqlStore, retention: Retention) -> int:
         gone, rounds = gone + part, rounds + 1
         assert part <= 2 * BATCH
         assert rounds < 100
+    assert counted(store) == found(store)
     return gone
+
+
+def counted(store: SqlStore) -> list[tuple[int, int]]:
+    """Return the numbers of namespaces, and how many records of each are said to be there."""
+    with store._database.reading() as transaction:  # noqa: SLF001 -- no question tells of it
+        rows = transaction.rows("SELECT ns, records FROM namespace_records ORDER BY ns")
+    return [(int(ns), int(records)) for ns, records in rows]
+
+
+def found(store: SqlStore) -> list[tuple[int, int]]:
+    """Return the numbers of namespaces, and how many records of each are there."""
+    with store._database.reading() as transaction:  # noqa: SLF001 -- likewise
+        rows = transaction.rows("SELECT ns, count(*) FROM record GROUP BY ns ORDER BY ns")
+    return [(int(ns), int(records)) for ns, records in rows]
 
 
 def pods(store: SqlStore) -> list[str]:
@@ -244,3 +261,54 @@ def test_beyond_its_size_the_oldest_go(store: SqlStore) -> None:
     assert store.figures().records == BATCH
     roomy = Retention(age=timedelta(days=365), size=2**40)
     assert store.prune(roomy, NOW) == 0
+
+
+def by_namespace(store: SqlStore) -> dict[str, int]:
+    """Return how many records there are of each namespace."""
+    names = [one.record.namespace for one in store.export(EVERYTHING, RecordFilter())]
+    return dict(Counter(names))
+
+
+def test_a_namespace_that_floods_pushes_out_its_own_records(store: SqlStore) -> None:
+    """Refused pods cost a tenant nothing, so others keep half of the store."""
+    others = [refused(n, namespace="b", digest=f"b-{n}") for n in range(BATCH)]
+    flood = [refused(DAY + n, namespace="a", digest=f"a-{n}") for n in range(3 * BATCH)]
+    store.append(stored(settings_of(), *others, *flood))
+    small = Retention(age=timedelta(days=365), size=1)
+
+    assert store.prune(small, NOW) == BATCH
+    assert by_namespace(store) == {"": 1, "b": BATCH, "a": 2 * BATCH}
+    left_of_a = [row.digest for row in store.decisions(EVERYTHING, OF_A, PageRequest()).rows]
+    assert left_of_a[0] == f"a-{3 * BATCH - 1}"
+    assert store.facets(EVERYTHING, ALL)["namespace"] == {"a": 2 * BATCH, "b": BATCH}
+
+    assert store.prune(small, NOW) == BATCH
+    assert by_namespace(store) == {"": 1, "b": BATCH, "a": BATCH}
+    assert store.prune(small, NOW) == BATCH  # nobody has half of all now: the oldest go
+    assert by_namespace(store) == {"b": 1, "a": BATCH}
+    assert counted(store) == found(store)
+
+
+def test_what_a_namespace_rests_on_stays_when_another_floods(store: SqlStore) -> None:
+    """Its settings and snapshots, which are older than what is left of the flood."""
+    mine: list[AnyRecord] = [
+        settings_of(),
+        snapshot_of(),
+        mutated(namespace="b", settings="s-1", snapshot="f-1"),
+    ]
+    flood = [refused(DAY + n, namespace="a", digest=f"a-{n}") for n in range(2 * BATCH)]
+    store.append(stored(*mine, *flood))
+
+    assert store.prune(Retention(age=timedelta(days=365), size=1), NOW) == BATCH
+    assert store.settings("s-1") is not None
+    assert store.snapshot("f-1") is not None
+    assert by_namespace(store) == {"": 2, "b": 1, "a": BATCH}
+
+
+def test_pods_of_a_flood_that_hold_gpus_stay_known(store: SqlStore) -> None:
+    """Their records go, like those of any pod."""
+    flood = [refused(DAY + n, namespace="a", digest=f"a-{n}") for n in range(BATCH)]
+    store.append(stored(validated(), bound(10), started(20), *flood))
+
+    store.prune(Retention(age=timedelta(days=365), size=1), NOW)
+    assert "train-1" in pods(store)
