@@ -64,13 +64,15 @@ class Pruning:
         return self._delete_records(rows, cutoff)
 
     def _surplus(self) -> int:
-        """Remove the oldest records of a namespace that has more than half of all, if one does."""
+        """Remove the oldest records of a namespace that has more than half of all, if one does.
+
+        Settings and snapshots, which decisions rest on, are of no namespace.
+        """
         namespace = dominant_namespace(self._transaction)
         if namespace is None:
             return 0
         rows = self._transaction.rows(
             "SELECT seq, decision, ns, at FROM record WHERE ns > 0 AND ns = ?"
-            " AND seq NOT IN (SELECT seq FROM content WHERE seq IS NOT NULL)"
             " ORDER BY at, seq LIMIT ?",
             (namespace, BATCH),
         )
