@@ -1,4 +1,7 @@
-"""Reads records as strictly as nothing else does: a field that the schema lacks is an error."""
+"""Reads records as strictly as nothing else does.
+
+A field that the schema lacks is an error, and so is what the console would not take.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -10,6 +13,8 @@ from allocator.audit.lines import line_of
 from allocator.audit.record import AnyRecord, Component, parse_record
 from allocator.audit.record_source import RecordSource
 from allocator.audit.record_writer import RecordWriter
+from console.receive.sender import Sender, rejection
+from console.records.times import milliseconds
 from tests.builders.gpunodes import NOON
 
 
@@ -17,13 +22,35 @@ class UnknownFieldError(AssertionError):
     """A record has what the schema does not know."""
 
 
-def strict_record(line: bytes | str) -> AnyRecord:
+class RejectedError(AssertionError):
+    """A record that the console would not take."""
+
+
+def known_record(line: bytes | str) -> AnyRecord:
     """Return the record of *line*; raises where a field is unknown, or null."""
     record = parse_record(line)
     wrong = list(_wrong_fields(orjson.loads(line), record, ""))
     if wrong:
         raise UnknownFieldError(f"{type(record).__name__}: {', '.join(wrong)}")
     return record
+
+
+def strict_record(line: bytes | str) -> AnyRecord:
+    """Return the record of *line*; raises also where the console would not take it."""
+    record = known_record(line)
+    why = _rejection(record)
+    if why:
+        raise RejectedError(f"{type(record).__name__}: {why}")
+    return record
+
+
+def _rejection(record: AnyRecord) -> str:
+    """Return why the console would not take *record* from the program that wrote it."""
+    if record.component is Component.CONSOLE:
+        return ""  # it stores those itself
+    node = record.node if record.component is Component.AGENT else ""
+    sender = Sender(component=record.component, node=node)
+    return rejection(record, sender, milliseconds(record.at))
 
 
 def _wrong_fields(raw: object, value: object, place: str) -> Iterator[str]:

@@ -37,6 +37,9 @@ ODD = st.text(max_size=20) | st.sampled_from(
 ).map(lambda text: text * 400)
 
 
+NOW = 1_777_896_000 * 10**9  # nanoseconds since 1970
+
+
 class Lines(list[bytes]):
     def remember(self, record: Any, /) -> None:  # noqa: ANN401 -- as a sink has it
         line = line_of(record)
@@ -47,7 +50,7 @@ class Lines(list[bytes]):
 def handler(sink: Lines | KeptRecords) -> PodHandler:
     return PodHandler(
         view=lambda _: VIEW,
-        records=PassRecords(sink, now=lambda: 0, fleet_digest=lambda _, __: "f" * 32),
+        records=PassRecords(sink, now=lambda: NOW, fleet_digest=lambda _, __: "f" * 32),
         metrics=WebhookMetrics(version="0"),
     )
 
