@@ -3,6 +3,7 @@
 import asyncio
 import zlib
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -96,6 +97,10 @@ class RecordsServer:
     _bodies: asyncio.Semaphore = field(
         default_factory=lambda: asyncio.Semaphore(BODIES_AT_ONCE), init=False
     )
+    # Pages wait for threads of their own: whoever asks for many holds up no records.
+    _reading: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(1, "records"), init=False
+    )
 
     def app(self) -> Starlette:
         """Return what serves the port."""
@@ -183,7 +188,8 @@ class RecordsServer:
     async def _batch(self, body: bytes, compressed: bool, sender: Sender) -> _Batch:  # noqa: FBT001 -- handed on
         """Return what was sent; raises BatchError."""
         try:
-            return await asyncio.to_thread(self._read, body, compressed, sender)
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._reading, self._read, body, compressed, sender)
         except StoreError as error:
             log.error("nodes of pods not read", why=str(error))  # noqa: TRY400 -- says it all
             raise BatchError(

@@ -23,6 +23,7 @@ from console.records.rows import DecisionRow, StoredRecord
 from console.records.times import rfc3339
 from console.replay.life import ReplaySource, life_candidates
 from console.serve.page_services import PageServices
+from console.serve.protection import TooManyAnswersError
 from console.store.store import RecordStore, StoreError
 from console.use import figures
 from console.use.prometheus_client import PrometheusError
@@ -31,6 +32,7 @@ ROOT: Final = "/api/v1"
 USAGE_PERIOD: Final = timedelta(days=7)
 OVERVIEW_PERIOD: Final = timedelta(days=1)
 RETRY_SECONDS: Final = "5"
+CROWD_SECONDS: Final = 1  # after which somebody's answers may have been sent
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 Answer = Callable[[Request, Scope], Awaitable[object]]
@@ -85,7 +87,12 @@ async def _answer(services: PageServices, answer: Answer, request: Request) -> R
         return error_answer(HTTPStatus.SERVICE_UNAVAILABLE, "rights cannot be reviewed now")
     if viewer is None:
         return error_answer(HTTPStatus.UNAUTHORIZED, "show a bearer token or a certificate")
-    return await _answer_within(viewer.scope, answer, request)
+    try:
+        return await services.places.answer(
+            viewer.user, lambda: _answer_within(viewer.scope, answer, request)
+        )
+    except TooManyAnswersError as error:
+        return error_answer(HTTPStatus.TOO_MANY_REQUESTS, str(error), after=CROWD_SECONDS)
 
 
 async def _answer_within(scope: Scope, answer: Answer, request: Request) -> Response:

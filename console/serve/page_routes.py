@@ -28,6 +28,7 @@ from console.records.query import BadCursorError
 from console.serve import fleet_answers, page_answers
 from console.serve.page_services import PageServices
 from console.serve.page_templates import PageTemplates
+from console.serve.protection import TooManyAnswersError
 from console.serve.static_files import CACHING, StaticFile, static_files
 from console.store.store import StoreError
 
@@ -83,6 +84,13 @@ def _endpoint(
             return _html(templates, view, replace(question, values={}))
         question = _question(request, viewer, services.now())
         try:
+            return await services.places.answer(viewer.user, lambda: answered(question, request))
+        except TooManyAnswersError:
+            text = message("Too many answers to you are under way; ask again in a second.")
+            return _html(templates, _problem(HTTPStatus.TOO_MANY_REQUESTS, text), question)
+
+    async def answered(question: PageQuestion, request: Request) -> Response:
+        try:
             view = await answer(services, question, request)
         except page_answers.ProblemError as error:
             view = _problem(error.status, error.text)
@@ -124,6 +132,7 @@ _STATUSES: Final = {
     HTTPStatus.NOT_FOUND: message("Not Found"),
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: message("Request Entity Too Large"),
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE: message("Unsupported Media Type"),
+    HTTPStatus.TOO_MANY_REQUESTS: message("Too Many Requests"),
     HTTPStatus.SERVICE_UNAVAILABLE: message("Service Unavailable"),
 }
 

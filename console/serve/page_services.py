@@ -10,6 +10,7 @@ from console.access.viewer import Viewer
 from console.cluster.pod import PodView
 from console.cluster.snapshot import ClusterView
 from console.pages.fleet.capacity import FleetMemory
+from console.serve.protection import AnswerPlaces
 from console.store.store import RecordStore
 
 
@@ -35,3 +36,4 @@ class PageServices:
     notice: str = ""
     login: bool = False  # people log in, and may log out
     fleet: FleetMemory = field(default_factory=FleetMemory)
+    places: AnswerPlaces = field(default_factory=AnswerPlaces)

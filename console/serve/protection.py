@@ -2,15 +2,22 @@
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Final
+
+from starlette.responses import Response
 
 from allocator.cli.http_server import App, Message, Receive, Scope, Send
 from console.access.login_server import login_address
 
 LARGEST_BODY: Final = 1024 * 1024  # bytes of a form; a pasted manifest is the largest
 LARGEST_QUERY: Final = 8 * 1024  # bytes
+# Answers that are made or sent at a time: each takes memory until its reader has it, and those that
+# wait for a thread hold up others. A browser asks for a page and its files.
+MOST_OF_VIEWER: Final = 8
+MOST_OF_ALL: Final = 64
 _HEADERS: Final = {
     b"content-security-policy": b"default-src 'none'; style-src 'self'; script-src 'self';"
     b" img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none';"
@@ -25,6 +32,56 @@ _HEADERS: Final = {
 _API: Final = "/api/"
 _TEXT: Final = (b"content-type", b"text/plain; charset=utf-8")
 Observe = Callable[[int, float], None]  # status and seconds of one answer
+
+
+class TooManyAnswersError(Exception):
+    """As many answers are made and sent as may be at a time: to somebody, or to all."""
+
+
+class AnswerPlaces:
+    """Places of answers, so that nobody who may see something keeps others from being answered."""
+
+    def __init__(self, *, of_viewer: int = MOST_OF_VIEWER, of_all: int = MOST_OF_ALL) -> None:
+        """Begin with all places free."""
+        self._of_viewer = of_viewer
+        self._of_all = of_all
+        self._taken: Counter[str] = Counter()
+
+    async def answer(self, user: str, make: Callable[[], Awaitable[Response]]) -> Response:
+        """Return what *make* returns; *user* holds a place until it was sent.
+
+        Raises :class:`TooManyAnswersError`.
+        """
+        if self._taken[user] >= self._of_viewer:
+            raise TooManyAnswersError(f"{self._of_viewer} answers to you are under way; ask again")
+        if self._taken.total() >= self._of_all:
+            raise TooManyAnswersError(f"{self._of_all} answers are under way; ask again")
+        self._taken[user] += 1
+        try:
+            return _PlacedResponse(await make(), lambda: self._end(user))
+        except BaseException:
+            self._end(user)
+            raise
+
+    def _end(self, user: str) -> None:
+        self._taken[user] -= 1
+        if not self._taken[user]:
+            del self._taken[user]
+
+
+class _PlacedResponse(Response):
+    """An answer that holds a place until it was sent, or its reader has gone."""
+
+    def __init__(self, response: Response, end: Callable[[], None]) -> None:
+        super().__init__()
+        self._response = response
+        self._end = end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._response(scope, receive, send)
+        finally:
+            self._end()
 
 
 class ProtectedPages:

@@ -5,9 +5,11 @@ import contextlib
 import gzip
 import json
 import ssl
+import threading
 import uuid
 import zlib
 from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -470,6 +472,24 @@ def test_a_node_that_holds_many_bodies_keeps_nobody_waiting(store: RecordStore) 
                 writer.close()
             await asyncio.sleep(0.3)
             assert (await send(site, body_of([health()]), who="agent-1"))[0] == 200
+
+    play(scenario)
+
+
+def test_pages_that_take_long_hold_up_no_records(store: RecordStore) -> None:
+    """Whoever asks for many of them has all threads that pages are made in."""
+
+    async def scenario() -> None:
+        go = threading.Event()
+        async with records_port(store) as site:
+            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
+            pages = [asyncio.create_task(asyncio.to_thread(go.wait, 20)) for _ in range(20)]
+            try:
+                async with asyncio.timeout(10):
+                    assert (await send(site, body_of([admission()])))[0] == 200
+            finally:
+                go.set()
+                await asyncio.gather(*pages)
 
     play(scenario)
 

@@ -24,6 +24,7 @@ from tests.integration.console.ports import (
     PROXIES,
     Site,
     answer,
+    asked,
     bearer,
     client_tls,
     pages_port,
@@ -408,5 +409,66 @@ def test_use_is_known_where_prometheus_answers(store: RecordStore) -> None:
                     assert [each["node"] for each in told["gpus"]] == ["node-1"]
                 else:
                     assert "gone" not in told["error"]
+
+    play(scenario)
+
+
+def test_who_asks_for_much_at_once_keeps_nobody_waiting(store: RecordStore) -> None:
+    """They are told when to ask again; places are free again once answers were sent."""
+
+    async def scenario() -> None:
+        go, all_wait, asking = asyncio.Event(), asyncio.Event(), set[int]()
+
+        async def held(expression: str) -> object:
+            asking.add(id(asyncio.current_task()))
+            if len(asking) == 8:
+                all_wait.set()
+            await go.wait()
+            return await figures(expression)
+
+        async with pages_port(store, query=held) as site:
+            for who in ("me", "you"):
+                site.reviews.add_user(who, who, ("get", "pods", "*"))
+            waiting = [asyncio.create_task(ask(site, "/api/v1/use", "me")) for _ in range(8)]
+            await all_wait.wait()
+            for _ in range(20):  # what was refused holds no place
+                url, headers = f"{site.url}/api/v1/decisions", bearer("me")
+                async with asked(url, tls=ANYBODY, headers=headers) as response:
+                    assert (response.status, response.headers["retry-after"]) == (429, "1")
+                    told = await response.json()
+                    assert told == {"error": "8 answers to you are under way; ask again"}
+            status, text = await ask(site, "/decisions", "me")
+            assert status == 429
+            assert "Too many answers to you are under way; ask again in a second." in text
+            for path in ("/api/v1/decisions", "/decisions"):
+                assert (await ask(site, path, "you"))[0] == 200
+            go.set()
+            assert {status for status, _ in await asyncio.gather(*waiting)} == {200}
+            for path in ("/api/v1/decisions", "/decisions"):
+                assert (await ask(site, path, "me"))[0] == 200
+
+    play(scenario)
+
+
+def test_an_answer_that_fails_or_whose_reader_goes_holds_no_place(store: RecordStore) -> None:
+    """However often that happens."""
+
+    async def scenario() -> None:
+        async def failing(_: str) -> object:
+            raise PrometheusError("down")
+
+        async with pages_port(store, query=failing) as site:
+            site.reviews.add_user("me", "me", ("get", "pods", "*"))
+            for _ in range(12):
+                assert (await ask(site, "/api/v1/use", "me"))[0] == 502
+                assert (await ask(site, "/api/v1/decisions?limit=x", "me"))[0] == 400
+                reader, writer = await asyncio.open_connection("127.0.0.1", site.port, ssl=ANYBODY)
+                writer.write(
+                    b"GET /api/v1/decisions HTTP/1.1\r\nhost: a\r\nauthorization: Bearer me\r\n\r\n"
+                )
+                await writer.drain()
+                writer.transport.abort()
+                del reader
+            assert (await ask(site, "/api/v1/decisions", "me"))[0] == 200
 
     play(scenario)

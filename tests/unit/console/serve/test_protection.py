@@ -1,8 +1,11 @@
 """What a request must be before any page sees it."""
 
-import pytest
+import asyncio
 
-from console.serve.protection import names_loopback
+import pytest
+from starlette.responses import Response
+
+from console.serve.protection import AnswerPlaces, TooManyAnswersError, names_loopback
 
 
 @pytest.mark.parametrize(
@@ -32,3 +35,63 @@ from console.serve.protection import names_loopback
 def test_only_names_of_this_machine_are_loopback(host: str, *, loopback: bool) -> None:
     """A browser that was lured here by another name says that name."""
     assert names_loopback(host) is loopback
+
+
+def test_all_together_have_so_many_places() -> None:
+    """However many names somebody has, and each gives its own back."""
+
+    async def made() -> Response:
+        return Response("text")
+
+    async def scenario() -> None:
+        places = AnswerPlaces(of_viewer=2, of_all=3)
+        held = [await places.answer(user, made) for user in ("a", "a", "b")]
+        with pytest.raises(
+            TooManyAnswersError, match=r"^2 answers to you are under way; ask again$"
+        ):
+            await places.answer("a", made)
+        with pytest.raises(TooManyAnswersError, match=r"^3 answers are under way; ask again$"):
+            await places.answer("c", made)
+        sent: list[object] = []
+
+        async def send(message: object) -> None:
+            sent.append(message)
+
+        async def receive() -> dict[str, object]:
+            return {"type": "http.disconnect"}
+
+        await held[0]({"type": "http"}, receive, send)
+        assert [message["type"] for message in sent if isinstance(message, dict)] == [
+            "http.response.start",
+            "http.response.body",
+        ]
+        await places.answer("a", made)
+
+    asyncio.run(scenario())
+
+
+def test_whoever_goes_while_an_answer_is_sent_gives_its_place_back() -> None:
+    """And so does an answer that could not be made."""
+
+    async def made() -> Response:
+        return Response("text")
+
+    async def failed() -> Response:
+        raise OSError("down")
+
+    async def gone(_: object) -> None:
+        raise OSError("gone")
+
+    async def receive() -> dict[str, object]:
+        return {"type": "http.disconnect"}
+
+    async def scenario() -> None:
+        places = AnswerPlaces(of_viewer=1, of_all=1)
+        for _ in range(3):
+            answer = await places.answer("a", made)
+            with pytest.raises(OSError, match="gone"):
+                await answer({"type": "http"}, receive, gone)
+            with pytest.raises(OSError, match="down"):
+                await places.answer("a", failed)
+
+    asyncio.run(scenario())
