@@ -56,6 +56,8 @@ def test_all_together_have_so_many_places() -> None:
 
         async def send(message: object) -> None:
             sent.append(message)
+            with pytest.raises(TooManyAnswersError):  # its place is taken until all is sent
+                await places.answer("a", made)
 
         async def receive() -> dict[str, object]:
             return {"type": "http.disconnect"}
@@ -66,6 +68,8 @@ def test_all_together_have_so_many_places() -> None:
             "http.response.body",
         ]
         await places.answer("a", made)
+        with pytest.raises(TooManyAnswersError, match=r"^2 answers to you"):
+            await places.answer("a", made)
 
     asyncio.run(scenario())
 
