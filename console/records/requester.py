@@ -4,7 +4,7 @@ A pod of a controller is followed through its owners, by uid, as far as records 
 them. Where one of them is missing the person is unknown, and is not guessed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
@@ -92,7 +92,8 @@ def template_author(versions: Sequence[WorkloadVersion]) -> int:
 def versions_to_keep(versions: Sequence[WorkloadVersion], cutoff: int) -> set[WorkloadVersion]:
     """Return which of *versions*, in order, still tell who wrote a template since *cutoff*.
 
-    Those are all since *cutoff*, the last one before, and the one that brought in its template.
+    Those are all since *cutoff*, the last one before, and the one that brought in its template. Of
+    templates that are unknown, some of different users stay, because then nobody can be named.
     """
     kept = {version for version in versions if version.at >= cutoff}
     before = [version for version in versions if version.at < cutoff]
@@ -105,5 +106,13 @@ def versions_to_keep(versions: Sequence[WorkloadVersion], cutoff: int) -> set[Wo
             first = version
         kept.add(first)
         if not first.template:
-            kept.update(before)
+            kept.update(_of_two_users(before))
     return kept
+
+
+def _of_two_users(versions: Sequence[WorkloadVersion]) -> Iterable[WorkloadVersion]:
+    """Return the first version of each of two users: of more nobody can be named either."""
+    first: dict[int, WorkloadVersion] = {}
+    for version in versions:
+        first.setdefault(version.user, version)
+    return [*first.values()][:2]

@@ -15,6 +15,7 @@ from console.store.sql.terms import Terms
 from console.store.store import Retention
 
 BATCH: Final = 2000  # records in one transaction, which then takes less than a second
+MOST_VERSIONS: Final = 400  # of one workload
 _CHUNK: Final = 500
 _YEAR: Final = 366 * 24 * 3600 * 1000  # milliseconds that a pod may run on without any record
 
@@ -148,17 +149,34 @@ class Pruning:
             (cutoff, BATCH // 10),
         )
         for (uid,) in uids:
-            rows = self._transaction.rows(
-                "SELECT at, id, author, template, owner_uid FROM workload WHERE uid = ?", (uid,)
-            )
-            versions = sorted(WorkloadVersion(row[0], bytes(row[1]), *row[2:]) for row in rows)
-            kept = versions_to_keep(versions, cutoff)
-            self._transaction.run_many(
-                "DELETE FROM workload WHERE uid = ? AND at = ? AND id = ?",
-                [(uid, one.at, one.id) for one in versions if one not in kept],
-            )
+            _forget_versions(self._transaction, uid, cutoff)
         self._transaction.run(
             "DELETE FROM workload WHERE at < ? AND NOT EXISTS (SELECT 1 FROM workload AS later"
             " WHERE later.uid = workload.uid AND later.at >= ?)",
             (cutoff - _YEAR, cutoff - _YEAR),
         )
+
+
+def bound_versions(transaction: Transaction, uid: int) -> None:
+    """Forget versions of a workload that has over ``MOST_VERSIONS``, but for the latest half.
+
+    All of them are read for each pod below it, and a tenant makes as many as they like. *uid* is
+    its number.
+    """
+    sql = "SELECT at FROM workload WHERE uid = ? ORDER BY at DESC, id DESC LIMIT 1 OFFSET ?"
+    if transaction.rows(sql, (uid, MOST_VERSIONS)):
+        [[cutoff]] = transaction.rows(sql, (uid, MOST_VERSIONS // 2))
+        _forget_versions(transaction, uid, int(cutoff))
+
+
+def _forget_versions(transaction: Transaction, uid: int, cutoff: int) -> None:
+    """Forget the versions of a workload that tell nothing about templates since *cutoff*."""
+    rows = transaction.rows(
+        "SELECT at, id, author, template, owner_uid FROM workload WHERE uid = ?", (uid,)
+    )
+    versions = sorted(WorkloadVersion(row[0], bytes(row[1]), *row[2:]) for row in rows)
+    kept = versions_to_keep(versions, cutoff)
+    transaction.run_many(
+        "DELETE FROM workload WHERE uid = ? AND at = ? AND id = ?",
+        [(uid, one.at, one.id) for one in versions if one not in kept],
+    )

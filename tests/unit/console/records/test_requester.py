@@ -96,3 +96,23 @@ def test_what_is_removed_changes_no_author_since(
     elif all(one.template for one in versions):
         assert template_author(rest) == template_author(whole)
     assert all(a < b for a, b in pairwise(kept))
+
+
+UNKNOWN_TEMPLATES = st.lists(
+    st.builds(version, st.integers(0, 20), st.integers(1, 3), template=st.just(0)),
+    min_size=1,
+    max_size=8,
+    unique_by=lambda version: version.at,
+)
+
+
+@given(UNKNOWN_TEMPLATES, st.integers(0, 25))
+def test_where_templates_are_unknown_few_versions_tell_whether_one_user_wrote_all(
+    made: list[WorkloadVersion], cutoff: int
+) -> None:
+    """However many there are: the first of two users, and the last of all."""
+    versions = sorted(made)
+    kept = sorted(versions_to_keep(versions, cutoff))
+
+    assert template_author(kept) == template_author(versions)
+    assert len([one for one in kept if one.at < cutoff]) <= 3

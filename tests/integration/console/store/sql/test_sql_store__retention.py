@@ -7,7 +7,7 @@ import pytest
 
 from allocator.audit.record import AnyRecord, OwnerPart
 from console.records.query import EVERYTHING, DecisionFilter, PageRequest, RecordFilter
-from console.store.sql.retention import BATCH
+from console.store.sql.retention import BATCH, MOST_VERSIONS
 from console.store.sql.sql_store import SqlStore
 from console.store.store import Retention
 from tests.builders.records import (
@@ -312,3 +312,46 @@ def test_pods_of_a_flood_that_hold_gpus_stay_known(store: SqlStore) -> None:
 
     store.prune(Retention(age=timedelta(days=365), size=1), NOW)
     assert "train-1" in pods(store)
+
+
+def requester_of_a_pod(store: SqlStore, at: int, pod: int) -> str:
+    """Return whose the pod of the job is that is made at a time."""
+    owner = (OwnerPart(kind="Job", name="job-90", uid=uid(90)),)
+    made = validated(at, pod=pod, owners=owner, user="job-controller")
+    store.append(stored(made))
+    query = DecisionFilter(pod=f"train-{pod}")
+    [row] = store.decisions(EVERYTHING, query, PageRequest()).rows
+    return row.requester
+
+
+def test_a_workload_that_is_changed_without_end_takes_bounded_room(store: SqlStore) -> None:
+    """All versions are read for each of its pods, and a tenant may make millions."""
+    store.append(stored(workload(0, user="amy", template="first", operation="UPDATE")))
+    for start in range(1, 3 * MOST_VERSIONS, MOST_VERSIONS // 4):
+        versions = [
+            workload(n, user="controller", template="first", operation="UPDATE")
+            for n in range(start, start + MOST_VERSIONS // 4)
+        ]
+        store.append(stored(*versions))
+        assert left(store, "workload") <= MOST_VERSIONS + len(versions)
+    assert MOST_VERSIONS // 2 <= left(store, "workload") <= MOST_VERSIONS
+    assert requester_of_a_pod(store, MINUTE, 2) == "amy"
+
+    changed = [
+        workload(MINUTE + n, user="bo", template=f"t-{n}", operation="UPDATE")
+        for n in range(2 * MOST_VERSIONS)
+    ]
+    store.append(stored(*changed))
+    assert left(store, "workload") <= MOST_VERSIONS
+    assert requester_of_a_pod(store, DAY, 3) == "bo"
+
+
+def test_as_many_versions_as_are_kept_all_stay(store: SqlStore) -> None:
+    """One more, and only the latest half does, with what tells who wrote its templates."""
+    versions = [
+        workload(n, user="amy", template=f"t-{n}", operation="UPDATE") for n in range(MOST_VERSIONS)
+    ]
+    store.append(stored(*versions))
+    assert left(store, "workload") == MOST_VERSIONS
+    store.append(stored(workload(DAY, user="amy", template="last", operation="UPDATE")))
+    assert left(store, "workload") == MOST_VERSIONS // 2 + 2
