@@ -54,7 +54,8 @@ class AnswerPlaces:
         """
         if self._taken[user] >= self._of_viewer:
             raise TooManyAnswersError(f"{self._of_viewer} answers to you are under way; ask again")
-        if self._taken.total() >= self._of_all:
+        # Somebody else may have many names, so one answer at a time is made for everybody.
+        if self._taken[user] and self._taken.total() >= self._of_all:
             raise TooManyAnswersError(f"{self._of_all} answers are under way; ask again")
         self._taken[user] += 1
         try:

@@ -37,30 +37,34 @@ def test_only_names_of_this_machine_are_loopback(host: str, *, loopback: bool) -
     assert names_loopback(host) is loopback
 
 
-def test_all_together_have_so_many_places() -> None:
-    """However many names somebody has, and each gives its own back."""
+def test_all_together_have_so_many_places_and_everybody_has_one() -> None:
+    """Somebody may have many names. Each answer gives its place back."""
 
     async def made() -> Response:
         return Response("text")
 
+    async def receive() -> dict[str, object]:
+        return {"type": "http.disconnect"}
+
+    async def ignore(_: object) -> None:
+        pass
+
     async def scenario() -> None:
-        places = AnswerPlaces(of_viewer=2, of_all=3)
-        held = [await places.answer(user, made) for user in ("a", "a", "b")]
+        places = AnswerPlaces(of_viewer=2, of_all=4)
+        held = [await places.answer(user, made) for user in ("a", "a", "b", "c")]
         with pytest.raises(
             TooManyAnswersError, match=r"^2 answers to you are under way; ask again$"
         ):
             await places.answer("a", made)
-        with pytest.raises(TooManyAnswersError, match=r"^3 answers are under way; ask again$"):
+        with pytest.raises(TooManyAnswersError, match=r"^4 answers are under way; ask again$"):
             await places.answer("c", made)
+        await (await places.answer("d", made))({"type": "http"}, receive, ignore)
         sent: list[object] = []
 
         async def send(message: object) -> None:
             sent.append(message)
             with pytest.raises(TooManyAnswersError):  # its place is taken until all is sent
                 await places.answer("a", made)
-
-        async def receive() -> dict[str, object]:
-            return {"type": "http.disconnect"}
 
         await held[0]({"type": "http"}, receive, send)
         assert [message["type"] for message in sent if isinstance(message, dict)] == [
