@@ -1,6 +1,7 @@
 """The path of Bindings: an answer, or a request to come again that the API server understands."""
 
 import asyncio
+import time
 from collections.abc import MutableMapping
 from typing import Any
 
@@ -39,7 +40,7 @@ def posted(body: bytes, *, slow: float = 0) -> tuple[int, dict[bytes, bytes], by
     )
     reviewer = PodHandler(
         view=lambda _: VIEW,
-        records=PassRecords(Notes(), now=lambda: 0),
+        records=PassRecords(Notes(), now=time.time_ns),
         metrics=WebhookMetrics(version="0"),
     )
     scope = {"type": "http", "method": "POST", "path": "/mutate/bindings", "headers": []}
