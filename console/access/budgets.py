@@ -1,6 +1,6 @@
 """Budgets: how much each may do before it has to wait; what was used comes back with time.
 
-An address has one of failed logins.
+Failed logins have one for each address.
 """
 
 from collections.abc import Hashable

@@ -61,7 +61,7 @@ class NodeLimits:
         """Count a batch of *node*, of *lines* that have *size* bytes."""
         self._budgets.spend(node, now, units=max(1, lines, size // RECORD_BYTES))
 
-    def is_news(self, node: str, now: float) -> bool:
+    def log_is_due(self, node: str, now: float) -> bool:
         """Say whether the log is to name *node* again, which sends too much."""
         if self._named.get(node, now) is not None:
             return False

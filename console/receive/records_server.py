@@ -175,7 +175,7 @@ class RecordsServer:
         except NodeLimitError as error:
             if error.used_up:
                 self.metrics.count_over_limit()
-                if self.node_limits.is_news(node, now):
+                if self.node_limits.log_is_due(node, now):
                     log.warning("node sends too many records", node=node, why=str(error))
             raise BatchError(HTTPStatus.TOO_MANY_REQUESTS, str(error), after=error.after) from error
 

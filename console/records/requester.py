@@ -111,7 +111,7 @@ def versions_to_keep(versions: Sequence[WorkloadVersion], cutoff: int) -> set[Wo
 
 
 def _of_two_users(versions: Sequence[WorkloadVersion]) -> Iterable[WorkloadVersion]:
-    """Return the first version of each of two users: of more nobody can be named either."""
+    """Return the first versions of two users: with a second one nobody can be named."""
     first: dict[int, WorkloadVersion] = {}
     for version in versions:
         first.setdefault(version.user, version)

@@ -23,7 +23,7 @@ from console.records.rows import DecisionRow, StoredRecord
 from console.records.times import rfc3339
 from console.replay.life import ReplaySource, life_candidates
 from console.serve.page_services import PageServices
-from console.serve.protection import TooManyAnswersError
+from console.serve.protection import CROWD_SECONDS, TooManyAnswersError
 from console.store.store import RecordStore, StoreError
 from console.use import figures
 from console.use.prometheus_client import PrometheusError
@@ -32,7 +32,6 @@ ROOT: Final = "/api/v1"
 USAGE_PERIOD: Final = timedelta(days=7)
 OVERVIEW_PERIOD: Final = timedelta(days=1)
 RETRY_SECONDS: Final = "5"
-CROWD_SECONDS: Final = 1  # after which somebody's answers may have been sent
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 Answer = Callable[[Request, Scope], Awaitable[object]]

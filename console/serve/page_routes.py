@@ -28,7 +28,7 @@ from console.records.query import BadCursorError
 from console.serve import fleet_answers, page_answers
 from console.serve.page_services import PageServices
 from console.serve.page_templates import PageTemplates
-from console.serve.protection import TooManyAnswersError
+from console.serve.protection import CROWD_SECONDS, TooManyAnswersError
 from console.serve.static_files import CACHING, StaticFile, static_files
 from console.store.store import StoreError
 
@@ -87,7 +87,9 @@ def _endpoint(
             return await services.places.answer(viewer.user, lambda: answered(question, request))
         except TooManyAnswersError:
             text = message("Too many answers to you are under way; ask again in a second.")
-            return _html(templates, _problem(HTTPStatus.TOO_MANY_REQUESTS, text), question)
+            refusal = _html(templates, _problem(HTTPStatus.TOO_MANY_REQUESTS, text), question)
+            refusal.headers["retry-after"] = str(CROWD_SECONDS)
+            return refusal
 
     async def answered(question: PageQuestion, request: Request) -> Response:
         try:

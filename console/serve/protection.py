@@ -18,6 +18,7 @@ LARGEST_QUERY: Final = 8 * 1024  # bytes
 # wait for a thread hold up others. A browser asks for a page and its files.
 MOST_OF_VIEWER: Final = 8
 MOST_OF_ALL: Final = 64
+CROWD_SECONDS: Final = 1  # after which some of them may have been sent
 _HEADERS: Final = {
     b"content-security-policy": b"default-src 'none'; style-src 'self'; script-src 'self';"
     b" img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none';"
@@ -54,7 +55,7 @@ class AnswerPlaces:
         """
         if self._taken[user] >= self._of_viewer:
             raise TooManyAnswersError(f"{self._of_viewer} answers to you are under way; ask again")
-        # Somebody else may have many names, so one answer at a time is made for everybody.
+        # Somebody else may have many names, so everybody may have one answer at a time.
         if self._taken[user] and self._taken.total() >= self._of_all:
             raise TooManyAnswersError(f"{self._of_all} answers are under way; ask again")
         self._taken[user] += 1

@@ -22,7 +22,7 @@ from console.records.times import milliseconds
 from console.store.body import RecordColumns, packed_body, shared_texts
 from console.store.sql.database import Transaction, marks
 from console.store.sql.decision_rows import DecisionWriter, StateRow
-from console.store.sql.retention import bound_versions
+from console.store.sql.retention import trim_versions
 from console.store.sql.schema import KINDS
 from console.store.sql.tally import count_records
 from console.store.sql.terms import Terms, next_numbers
@@ -182,7 +182,7 @@ class Appending:
             ],
         )
         for uid in {uid_number(record.object.uid) for _, record in records}:
-            bound_versions(self._transaction, uid)
+            trim_versions(self._transaction, uid)
 
     def _fold(self, new: Sequence[NewRecord]) -> dict[SubjectKey, StateRow]:
         """Fold *new* into the states that they are about, and write those."""

@@ -157,7 +157,7 @@ class Pruning:
         )
 
 
-def bound_versions(transaction: Transaction, uid: int) -> None:
+def trim_versions(transaction: Transaction, uid: int) -> None:
     """Forget versions of a workload that has over ``MOST_VERSIONS``, but for the latest half.
 
     All of them are read for each pod below it, and a tenant makes as many as they like. *uid* is

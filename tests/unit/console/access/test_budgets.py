@@ -23,7 +23,7 @@ def test_all_units_may_be_used_at_once() -> None:
 
 
 def test_several_units_are_used_like_one_after_another() -> None:
-    """Also more than are left, for which is waited the longer."""
+    """More than are left may be used too; then the wait is longer."""
     made = budgets()
     made.spend("a", 0.0, units=3)
     assert made.wait("a", 0.0) == 0.0

@@ -100,7 +100,7 @@ def test_the_log_names_a_node_once_a_minute() -> None:
     """Whoever asks again and again fills no log."""
     limits = NodeLimits(1000)
 
-    assert [limits.is_news("a", now) for now in (0.0, 1.0, 59.9, 60.0, 61.0)] == [
+    assert [limits.log_is_due("a", now) for now in (0.0, 1.0, 59.9, 60.0, 61.0)] == [
         True, False, False, True, False,
     ]  # fmt: skip
-    assert limits.is_news("b", 61.0)
+    assert limits.log_is_due("b", 61.0)
