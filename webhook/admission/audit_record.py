@@ -191,9 +191,14 @@ def changes_json(patch: EncodedPatch) -> bytes:
     Some of our values name a container, which the API server has not checked yet.
     """
     others = patch.others
-    if len(others) > _LARGEST_CHANGES or not others.isascii() or _DELETE in others:
+    if len(others) > _LARGEST_CHANGES or _has_odd_text(others):
         others = _bounded_changes(patch.rest)
     return joined_arrays(_shown_annotations(patch), others)
+
+
+def _has_odd_text(json: bytes) -> bool:
+    """Say whether a text in *json* may hold what nobody sees, or is written with an escape."""
+    return not json.isascii() or _DELETE in json or _BACKSLASH in json
 
 
 def _shown_annotations(patch: EncodedPatch) -> bytes:
@@ -205,7 +210,7 @@ def _shown_annotations(patch: EncodedPatch) -> bytes:
     if last.get("path") == _ASKED_PATH and "value" in last:
         start = len(patch.first) - len(_END) - len(orjson.dumps(last["value"])) - len(_ASKED_START)
     before = patch.first[:start]
-    if before and before.isascii() and _DELETE not in before and _BACKSLASH not in before:
+    if before and not _has_odd_text(before):
         return b"%b%b]" % (before, _ASKED_SHOWN)
     return orjson.dumps([_shown_annotation(op) for op in ops])
 
@@ -216,7 +221,7 @@ def _bounded_changes(operations: Sequence[Operation]) -> bytes:
     left = _LARGEST_CHANGES
     for op in operations[:_MOST_CHANGES]:
         change = orjson.dumps(op)
-        if not is_plain(change.decode()):
+        if _BACKSLASH in change or not is_plain(change.decode()):
             change = orjson.dumps({"op": op["op"], "path": inert(op["path"][:LONGEST_NAME])})
         left -= len(change)
         if left < 0:

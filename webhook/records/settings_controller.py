@@ -61,7 +61,7 @@ class SettingsRecordController:
         fields = {
             "configmap": name,
             "content_digest": text_digest(text),
-            "text": text,
+            "text": text.replace("\0", "\ufffd"),  # no store keeps a NUL, and no parser takes one
             "author": escaped(found.author, LONGEST_NAME) if found.author else None,
             "changed_at": escaped(found.changed_at) if found.changed_at else None,
             "accepted": problems is None,

@@ -1,8 +1,10 @@
 """Records of admission: by the schema, bounded and plain, whoever wrote what on a pod."""
 
 import contextlib
+from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import orjson
 import pytest
 from hypothesis import example, given, settings
@@ -143,6 +145,47 @@ def test_a_refusal_has_its_reasons(amounts: dict[str, object], reason: str) -> N
 def test_a_dry_run_leaves_nothing() -> None:
     """Nobody is told of what did not happen."""
     assert recorded(asking(), dryRun=True) == []
+
+
+def texts(found: object) -> Iterator[str]:
+    """Return each text in *found*, names of fields too."""
+    match found:
+        case dict():
+            yield from found
+            for value in found.values():
+                yield from texts(value)
+        case list() | tuple():
+            for item in found:
+                yield from texts(item)
+        case str():
+            yield found
+        case _:
+            pass
+
+
+@pytest.mark.parametrize("odd", ["\0", "\x1b", "\n", "\x7f", "\u202e", '"', "\\"])
+def test_a_record_is_plain_whichever_text_of_its_pod_is_odd(odd: str) -> None:
+    """The API server checks names after us, so a container's may hold anything."""
+    made = asking()
+    made["metadata"] |= {
+        "name": "<name>",
+        "generateName": "<prefix>",
+        "uid": "<uid>",
+        "labels": {"<label>": "<value>"},
+        "annotations": {"<key>": "<text>", "volcano.sh/vgpu-mode": "hami-core"},
+        "ownerReferences": [{"kind": "<kind>", "name": "<owner>", "uid": "<owner-uid>"}],
+    }
+    made["spec"]["containers"][0]["name"] = "<container>"
+    spec = orjson.dumps(made).decode()
+    places = sorted({text for text in texts(made) if text.startswith("<")})
+    assert len(places) == 11
+
+    for place in places:
+        changed = spec.replace(place, orjson.dumps(f"x{odd}").decode()[1:-1])
+        for record in recorded(orjson.loads(changed)):
+            assert record.outcome is AdmissionVerdict.REWRITTEN, (place, record.findings)
+            shown = texts(msgspec.to_builtins(record))
+            assert [text for text in shown if not is_plain(text)] == [], place
 
 
 @settings(max_examples=60, deadline=None)

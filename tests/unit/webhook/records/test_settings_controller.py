@@ -99,6 +99,13 @@ def test_rejected_settings_are_recorded_with_the_reason() -> None:
     assert "ajar" in record["problems"][0]
 
 
+def test_settings_with_a_nul_are_recorded_without_it() -> None:
+    """No store keeps one, and who wrote what was rejected must be known."""
+    (record,) = recorded(settings("fleet: open\0"))
+
+    assert (record["accepted"], record["text"]) == (False, "fleet: open\ufffd")
+
+
 def test_an_installation_without_settings_has_the_defaults() -> None:
     """Decisions name them, so that they can be made again."""
     (record,) = recorded({}, {})
