@@ -1,15 +1,18 @@
 """The outbox: batches of records that the console has not acknowledged, in their order.
 
-Each is in the spool if that can be written, otherwise in memory. Both are bounded, and the oldest
-go first.
+Each is in the spool if that can be written, otherwise in memory. Both are bounded. Records of a
+namespace that has more than half of what waits go first, so that nobody can push out what others
+did; without such a namespace the oldest go.
 """
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
+import msgspec
 import structlog
 
 from allocator.audit.spool_files import Segment, Spool
@@ -40,6 +43,61 @@ class Parcel:
         return sum(batch.records for batch in self.batches)
 
 
+class _Place(msgspec.Struct):
+    """What a record says of where it belongs."""
+
+    namespace: str = ""
+
+
+_PLACE: Final = msgspec.json.Decoder(_Place)
+
+
+def _namespace_of(line: bytes) -> str:
+    try:
+        return _PLACE.decode(line).namespace
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return ""
+
+
+class _NamespaceSizes:
+    """How many bytes of which batches are of which namespace."""
+
+    def __init__(self) -> None:
+        self._of_batch: dict[Batch, Counter[str]] = {}
+        self._of_all: Counter[str] = Counter()
+
+    def __contains__(self, batch: Batch) -> bool:
+        return batch in self._of_batch
+
+    def add(self, batch: Batch, lines: Iterable[bytes]) -> None:
+        """Count *lines*, which are those of *batch*."""
+        sizes: Counter[str] = Counter()
+        for line in lines:
+            sizes[_namespace_of(line)] += len(line)
+        self._of_batch[batch] = sizes
+        self._of_all += sizes
+
+    def remove(self, batch: Batch) -> None:
+        """Forget *batch*, if it was counted."""
+        if sizes := self._of_batch.pop(batch, None):
+            self._of_all -= sizes
+
+    def of(self, batch: Batch, namespace: str) -> int:
+        """Return how many bytes of *batch* are of *namespace*."""
+        sizes = self._of_batch.get(batch)
+        return 0 if sizes is None else sizes[namespace]
+
+    def dominant_namespace(self) -> str:
+        """Return the namespace with more than half of all bytes; empty where there is none.
+
+        What is of the cluster, and of no namespace, dominates nothing.
+        """
+        for namespace, size in self._of_all.most_common(1):
+            if 2 * size > self._of_all.total():
+                return namespace
+        return ""
+
+
 class Outbox:
     """Batches that wait. Only one thread uses it, but its figures may be read by any."""
 
@@ -56,6 +114,7 @@ class Outbox:
         self._memory_limit = memory_limit
         self._batches: deque[Batch] = deque()
         self._in_memory = 0  # bytes
+        self._sizes = _NamespaceSizes()  # of batches that were there when room was short
         self._trouble = ""  # why the spool could not be written, as logged
         self.spooled_bytes = 0
         self.records = 0
@@ -76,7 +135,7 @@ class Outbox:
         self._make_room(data)
         self._append(self._batch(data, records=records, durable=durable))
         while self._in_memory > self._memory_limit:
-            self._lose(next(batch for batch in self._batches if batch.segment is None))
+            self._give_up([batch for batch in self._batches if batch.segment is None])
 
     def next(self, *, most_records: int, most_bytes: int) -> Parcel | None:
         """Return the oldest batches, at least one; damaged ones are lost.
@@ -141,7 +200,10 @@ class Outbox:
             self._lose(batch)
 
     def _append(self, batch: Batch, *, first: bool = False) -> None:
-        (self._batches.appendleft if first else self._batches.append)(batch)
+        self._insert(0 if first else len(self._batches), batch)
+
+    def _insert(self, at: int, batch: Batch) -> None:
+        self._batches.insert(at, batch)
         self.records += batch.records
         self._in_memory += len(batch.data)
         if batch.segment is not None:
@@ -149,6 +211,7 @@ class Outbox:
 
     def _remove(self, batch: Batch) -> None:
         self._batches.remove(batch)
+        self._sizes.remove(batch)
         self.records -= batch.records
         self._in_memory -= len(batch.data)
         if batch.segment is not None and self._spool is not None:
@@ -174,6 +237,10 @@ class Outbox:
             return batch.data
         return self._spool.load(batch.segment)
 
+    def _lines(self, batch: Batch) -> list[bytes]:
+        """Return the records of *batch*, none where it is damaged; raises ``OSError``."""
+        return (self._load(batch) or b"").splitlines(keepends=True)
+
     def _note_trouble(self, error: OSError) -> None:
         if not self._trouble:
             log.warning("spool of audit records cannot be written", why=str(error))
@@ -182,7 +249,39 @@ class Outbox:
     def _make_room(self, data: bytes) -> None:
         spool = self._spool
         while spool and spool.has_room(0, data) and not spool.has_room(self.spooled_bytes, data):
-            self._lose(next(batch for batch in self._batches if batch.segment is not None))
+            self._give_up([batch for batch in self._batches if batch.segment is not None])
+
+    def _give_up(self, some: Sequence[Batch]) -> None:
+        """Lose what has to go first of *some* batches, the oldest first."""
+        self._count_namespaces()
+        namespace = self._sizes.dominant_namespace()
+        oldest = (batch for batch in some if namespace and self._sizes.of(batch, namespace))
+        batch = next(oldest, None)
+        if batch is None:
+            self._lose(some[0])
+        else:
+            self._lose_records(batch, namespace)
+
+    def _count_namespaces(self) -> None:
+        """Look at the batches that were not looked at yet."""
+        for batch in self._batches:
+            if batch not in self._sizes:
+                with suppress(OSError):  # it counts once it can be read
+                    self._sizes.add(batch, self._lines(batch))
+
+    def _lose_records(self, batch: Batch, namespace: str) -> None:
+        """Lose the records of *namespace* in *batch*; all where it cannot be read."""
+        try:
+            lines = self._lines(batch)
+        except OSError:
+            lines = []
+        kept = [line for line in lines if _namespace_of(line) != namespace]
+        at = self._batches.index(batch)
+        self._remove(batch)
+        if kept:
+            data = b"".join(kept)
+            self._insert(at, self._batch(data, records=len(kept), durable=False))
+        self._count_lost(batch.records - len(kept))
 
     def _lose(self, batch: Batch) -> None:
         self._remove(batch)

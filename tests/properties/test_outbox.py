@@ -4,6 +4,7 @@ import errno
 import tempfile
 from pathlib import Path
 
+import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ MEMORY = 9000  # bytes
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("add"), st.integers(1, 40)),
+        st.tuples(st.just("flood"), st.integers(1, 200)),
         st.tuples(st.just("large"), st.integers(1, 3)),
         st.tuples(st.just("acknowledge"), st.integers(1, 60)),
         st.tuples(st.just("defer"), st.integers(1, 60)),
@@ -45,7 +47,7 @@ class Story:
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "spool"
         self.added = 0
-        self.acknowledged: list[str] = []
+        self.acknowledged: list[int] = []
         self.lost = 0
         self.killed = 0  # records that were in memory only
         self.open()
@@ -58,10 +60,18 @@ class Story:
     def lose(self, records: int) -> None:
         self.lost += records
 
-    def add(self, count: int, *, padding: str = "") -> None:
-        lines = [f"{self.added + number}{padding}\n" for number in range(count)]
+    def add(self, count: int, *, padding: str = "", tenants: int = 3) -> None:
+        lines = [
+            {
+                "namespace": f"team-{number % tenants}",
+                "number": self.added + number,
+                "text": padding,
+            }
+            for number in range(count)
+        ]
         self.added += count
-        self.outbox.add("".join(lines).encode(), records=count, durable=False)
+        data = b"".join(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE) for line in lines)
+        self.outbox.add(data, records=count, durable=False)
 
     def next(self, most: int) -> Parcel | None:
         return self.outbox.next(most_records=most, most_bytes=5000)
@@ -69,7 +79,7 @@ class Story:
     def acknowledge(self, most: int) -> bool:
         parcel = self.next(most)
         if parcel is not None:
-            self.acknowledged += [line.rstrip("x") for line in parcel.data.decode().split()]
+            self.acknowledged += [orjson.loads(line)["number"] for line in parcel.data.splitlines()]
             self.outbox.remove(parcel.batches)
         return parcel is not None
 
@@ -86,6 +96,8 @@ class Story:
         match what:
             case "add":
                 self.add(number)
+            case "flood":
+                self.add(number, tenants=1)
             case "large":
                 self.add(number, padding="x" * 3000)
             case "acknowledge":

@@ -2,8 +2,10 @@
 
 import resource
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
+import orjson
 import pytest
 
 from allocator.audit.outbox_files import Batch, Outbox, Parcel
@@ -96,6 +98,177 @@ def test_a_full_spool_gives_up_the_oldest(tmp_path: Path) -> None:
     smaller = Waiting(tmp_path, blocks=2)
     assert smaller.lost == 2
     assert smaller.taken() == ["3", "3'", "4", "4'"]
+
+
+def record(namespace: str, name: str, *, size: int = 400) -> str:
+    """Return a record of *size* bytes with its end of line."""
+    start = f'{{"namespace":"{namespace}","pod":"{name}","text":"'
+    return f'{start}{"." * (size - len(start) - 3)}"}}'
+
+
+def names(lines: Iterable[str]) -> list[str]:
+    return [orjson.loads(line)["pod"] for line in lines]
+
+
+ROOMS = pytest.mark.parametrize(
+    "room",
+    [pytest.param({"blocks": 8}, id="spool"), pytest.param({"memory": 20_000}, id="memory")],
+)
+
+
+def waiting_in(room: dict[str, int], folder: Path) -> Waiting:
+    return Waiting(folder if "blocks" in room else None, **room)
+
+
+def damage_first_segment(folder: Path) -> None:
+    first = min(folder.iterdir())
+    first.write_bytes(first.read_bytes()[:-1])
+
+
+@ROOMS
+def test_whoever_floods_gives_up_his_own(room: dict[str, int], tmp_path: Path) -> None:
+    """A tenant must not push out what others did, nor what others did to him."""
+    waiting = waiting_in(room, tmp_path)
+    quiet = [f"q{number}" for number in range(20)]
+    noisy = [f"n{number}" for number in range(200)]
+    waiting.add(*[record("quiet", name) for name in quiet])
+    for at in range(0, 200, 10):
+        waiting.add(*[record("noisy", name) for name in noisy[at : at + 10]])
+
+    kept = names(waiting.taken())
+
+    assert kept[:20] == quiet
+    assert kept[20:] == noisy[-len(kept[20:]) :]
+    assert waiting.lost == 220 - len(kept)
+
+
+@ROOMS
+def test_of_a_mixed_batch_only_the_flood_is_given_up(room: dict[str, int], tmp_path: Path) -> None:
+    """The rest of it stays in its place."""
+    waiting = waiting_in(room, tmp_path)
+    for number in range(4):
+        noise = [record("noisy", f"n{number}")] * 30
+        waiting.add(*noise, record("quiet", f"q{number}"))
+
+    kept = names(waiting.taken())
+
+    assert list(dict.fromkeys(kept)) == ["q0", "q1", "q2", "n3", "q3"]
+    assert waiting.lost == 90
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "kept"),
+    [
+        pytest.param(("a", "b", "b", "a", "a", "c"), "2345", id="half"),
+        pytest.param(("b", "a", "a", "c", "d", "e"), "2345", id="less"),
+        pytest.param(("", "a", "", "", "b", "c"), "2345", id="cluster"),
+        pytest.param(("a", "b", "b", "b", "c"), "0234", id="more"),
+        pytest.param(("a", "b", "b", "b", "c", "d"), "2345", id="no-more"),
+    ],
+)
+def test_only_more_than_half_is_too_much(
+    namespaces: tuple[str, ...], kept: str, tmp_path: Path
+) -> None:
+    """Otherwise the oldest go; what is of the cluster, and of no namespace, goes as others do."""
+    waiting = Waiting(tmp_path, blocks=4)
+    for number, namespace in enumerate(namespaces):
+        waiting.add(record(namespace, str(number)))
+
+    assert "".join(names(waiting.taken())) == kept
+
+
+def test_bytes_count_and_not_records(tmp_path: Path) -> None:
+    """Few large ones take as much room as many small ones."""
+    waiting = Waiting(tmp_path, blocks=4)
+    waiting.add(*[record("many", "small")] * 9)
+    waiting.add(record("few", "large", size=8000))
+    waiting.add(record("third", "third"))
+    waiting.add(record("third", "third"))
+
+    assert set(names(waiting.taken())) == {"small", "third"}
+
+
+def test_a_batch_that_is_damaged_is_of_nobody(tmp_path: Path) -> None:
+    """Room is made where something can be read."""
+    waiting = Waiting(tmp_path, blocks=4)
+    for number in range(4):
+        waiting.add(record("noisy", str(number)))
+    damage_first_segment(tmp_path)
+    waiting.add(record("quiet", "quiet"))
+
+    assert names(waiting.taken()) == ["2", "3", "quiet"]
+    assert waiting.lost == 2
+
+
+def test_a_batch_that_was_damaged_since_it_was_counted_is_lost(tmp_path: Path) -> None:
+    """With all its records."""
+    waiting = Waiting(tmp_path, blocks=4)
+    for number in range(5):
+        waiting.add(record("noisy", str(number)))
+    damage_first_segment(tmp_path)
+    waiting.add(record("quiet", "quiet"))
+
+    assert names(waiting.taken()) == ["2", "3", "4", "quiet"]
+    assert waiting.lost == 2
+
+
+def test_what_is_in_memory_makes_no_room_in_the_spool(tmp_path: Path) -> None:
+    """So it stays, also where its namespace has more than half of all."""
+    waiting = Waiting(tmp_path, blocks=2, memory=10_000)
+    waiting.add(record("large", "large", size=9000))
+    for name in "abc":
+        waiting.add(record(name, name))
+
+    assert names(waiting.taken()) == ["large", "b", "c"]
+
+
+def test_what_is_no_record_belongs_to_nobody(tmp_path: Path) -> None:
+    """It is sent all the same, and the console says what is wrong with it."""
+    waiting = Waiting(tmp_path, blocks=3)
+    for line in (b'{"namespace":"\xff"}', b'{"namespace":7}', b"[", b"7", b""):
+        waiting.outbox.add(line + b"\n", records=1, durable=False)
+
+    assert waiting.taken() == ["[", "7"]
+    assert waiting.lost == 2
+
+
+def test_a_flood_that_an_earlier_run_spooled_is_known(tmp_path: Path) -> None:
+    """A program that is killed counts again."""
+    killed = Waiting(tmp_path, blocks=4)
+    for name in ("quiet", "noisy", "noisy", "noisy"):
+        killed.add(record(name, name))
+    waiting = Waiting(tmp_path, blocks=4)
+    waiting.add(record("third", "third"))
+
+    assert names(waiting.taken()) == ["quiet", "noisy", "noisy", "third"]
+
+
+def test_records_that_were_acknowledged_count_no_more(tmp_path: Path) -> None:
+    """Nor those that had to go."""
+    waiting = Waiting(tmp_path, blocks=3)
+    for name in ("noisy", "noisy", "noisy", "quiet"):
+        waiting.add(record(name, name))
+    waiting.outbox.remove([batch_in(waiting.next(most=1))])
+    for number in range(2):
+        waiting.add(record("quiet", f"quiet{number}"))
+
+    assert names(waiting.taken()) == ["noisy", "quiet0", "quiet1"]
+
+
+def test_a_flood_that_cannot_be_read_now_is_given_up_from_its_beginning(tmp_path: Path) -> None:
+    """Room must be made also without a free descriptor."""
+    waiting = Waiting(tmp_path, blocks=4)
+    for name in ("quiet", "noisy", "noisy", "noisy", "noisy"):
+        waiting.add(record(name, name))
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+    try:
+        waiting.add(record("third", "third"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+    assert names(waiting.taken()) == ["quiet", "noisy", "noisy", "third"]
+    assert waiting.lost == 2
 
 
 def test_full_memory_gives_up_the_oldest() -> None:
