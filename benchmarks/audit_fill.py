@@ -18,6 +18,7 @@ from benchmarks.audit_records import RecordMaker
 from console.records.rows import StoredRecord
 from console.records.times import rfc3339
 from console.store.opening import SCHEMES, open_store
+from console.store.sql.schema import RECORD_SIZE
 from console.store.sql.tally import DAY
 
 PERIOD: Final = 30 * 24 * 3_600_000  # milliseconds that all decisions spread over
@@ -144,8 +145,9 @@ def copy_rows(file: Path, rounds: int, *, shift: int) -> int:
         " FROM decision WHERE listed = 1 GROUP BY 1, 2, 3, 4, 5, 6",
         (DAY,),
     )
-    database.execute("DELETE FROM namespace_records")
-    database.execute("INSERT INTO namespace_records SELECT ns, count(*) FROM record GROUP BY ns")
+    database.execute("DELETE FROM namespace_size")
+    sizes = f"SELECT ns, sum({RECORD_SIZE}) FROM record GROUP BY ns"  # noqa: S608 -- ours
+    database.execute(f"INSERT INTO namespace_size {sizes}")
     [total] = database.execute("SELECT value FROM counter WHERE name = 'records'").fetchone()
     database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     database.close()

@@ -23,7 +23,7 @@ from console.store.body import RecordColumns, packed_body, shared_texts
 from console.store.sql.database import Transaction, marks
 from console.store.sql.decision_rows import DecisionWriter, StateRow
 from console.store.sql.retention import trim_versions
-from console.store.sql.schema import KINDS
+from console.store.sql.schema import KINDS, record_size
 from console.store.sql.tally import count_records
 from console.store.sql.terms import Terms, next_numbers
 
@@ -213,24 +213,31 @@ class Appending:
             texts.update(shared_texts(one.record))
         numbers = self._terms.made(self._transaction, texts)
         exact = {text: number for text, number in numbers.items() if term(text) == text}
-        count_records(self._transaction, (numbers[one.record.namespace] for one in new))
+        inserted = [
+            (
+                one.seq,
+                bytes.fromhex(one.record.id),
+                one.at,
+                KINDS[kind_of(one.record)],
+                numbers[one.record.namespace],
+                numbers[one.record.node],
+                None if one.key is None else rows[one.key].number,
+                numbers[one.sender],
+                packed_body(one.record, _columns(one), exact),
+            )
+            for one in new
+        ]
         self._transaction.run_many(
             "INSERT INTO record (seq, id, at, kind, ns, node, decision, sender, body)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            [
-                (
-                    one.seq,
-                    bytes.fromhex(one.record.id),
-                    one.at,
-                    KINDS[kind_of(one.record)],
-                    numbers[one.record.namespace],
-                    numbers[one.record.node],
-                    None if one.key is None else rows[one.key].number,
-                    numbers[one.sender],
-                    packed_body(one.record, _columns(one), exact),
-                )
-                for one in new
-            ],
+            inserted,
+        )
+        count_records(
+            self._transaction,
+            (
+                (numbers[one.record.namespace], record_size(row[-1]))
+                for one, row in zip(new, inserted, strict=True)
+            ),
         )
 
     def _latest(self, new: Iterable[NewRecord]) -> None:

@@ -10,6 +10,7 @@ from console.records.state import Subject
 from console.records.times import milliseconds
 from console.store.sql.database import Row, Transaction, marks
 from console.store.sql.decision_rows import COLUMNS, DIGEST_PLACE
+from console.store.sql.schema import RECORD_SIZE
 from console.store.sql.tally import Tally, count_removed_records, dominant_namespace
 from console.store.sql.terms import Terms
 from console.store.store import Retention
@@ -32,8 +33,8 @@ class Pruning:
         """Remove up to ``BATCH`` records and decisions; return how many rows that were.
 
         *used* is how many bytes the database takes. Beyond the size of *retention* the oldest
-        records go, whatever their age: those of one namespace where it has more than half of all,
-        so that a tenant who floods the store pushes out no others.
+        records go, whatever their age: those of one namespace where it has more than half of all
+        bytes, so that a tenant who floods the store pushes out no others.
         """
         cutoff = milliseconds(now) - int(retention.age.total_seconds() * 1000)
         gone = self._records(cutoff)
@@ -57,7 +58,7 @@ class Pruning:
     def _records(self, cutoff: int) -> int:
         """Remove records before *cutoff*, but for contents that a later record names."""
         rows = self._transaction.rows(
-            "SELECT seq, decision, ns FROM record WHERE at < ?"
+            f"SELECT seq, decision, ns, {RECORD_SIZE} FROM record WHERE at < ?"
             " AND seq NOT IN (SELECT seq FROM content WHERE seq IS NOT NULL AND used >= ?)"
             " ORDER BY at, seq LIMIT ?",
             (cutoff, cutoff, BATCH),
@@ -65,29 +66,27 @@ class Pruning:
         return self._delete_records(rows, cutoff)
 
     def _surplus(self) -> int:
-        """Remove the oldest records of a namespace that has more than half of all, if one does.
+        """Remove the oldest records of a namespace that has more than half of the bytes.
 
-        Settings and snapshots, which decisions rest on, are of no namespace.
+        There may be none. Settings and snapshots, which decisions rest on, are of no namespace.
         """
         namespace = dominant_namespace(self._transaction)
         if namespace is None:
             return 0
         rows = self._transaction.rows(
-            "SELECT seq, decision, ns, at FROM record WHERE ns > 0 AND ns = ?"
+            f"SELECT seq, decision, ns, {RECORD_SIZE}, at FROM record WHERE ns > 0 AND ns = ?"
             " ORDER BY at, seq LIMIT ?",
             (namespace, BATCH),
         )
-        return self._delete_records([row[:3] for row in rows], rows[-1][3] + 1 if rows else 0)
+        return self._delete_records([row[:4] for row in rows], rows[-1][4] + 1 if rows else 0)
 
     def _delete_records(self, rows: Sequence[Row], cutoff: int) -> int:
-        """Remove *rows*, each the number of a record, its decision and its namespace."""
+        """Remove *rows*, each the number of a record, its decision, namespace and size."""
         if not rows:
             return 0
-        self._transaction.run_many(
-            "DELETE FROM record WHERE seq = ?", [(seq,) for seq, _, _ in rows]
-        )
-        count_removed_records(self._transaction, (namespace for _, _, namespace in rows))
-        numbers = {number for _, number, _ in rows if number is not None}
+        self._transaction.run_many("DELETE FROM record WHERE seq = ?", [(row[0],) for row in rows])
+        count_removed_records(self._transaction, ((ns, size) for _, _, ns, size in rows))
+        numbers = {number for _, number, _, _ in rows if number is not None}
         self._decisions(sorted(numbers), cutoff)
         return len(rows)
 

@@ -20,6 +20,16 @@ def _decision_index(name: str, columns: str, where: str = "listed = 1") -> str:
     return f"CREATE INDEX {name} ON decision ({columns}, last{{id}}, {others}) WHERE {where}"
 
 
+# About how many bytes of the store a record takes besides its body: other columns, and indexes.
+_BESIDE_BODY: Final = 150
+RECORD_SIZE: Final = f"length(body) + {_BESIDE_BODY}"  # as :func:`record_size` says it
+
+
+def record_size(body: bytes) -> int:
+    """Return about how many bytes of the store a record takes that has this packed *body*."""
+    return len(body) + _BESIDE_BODY
+
+
 _RECORD_COLUMNS: Final = "seq, id, at, kind, ns, node, decision, sender, body"
 _RECORD_INDEXES: Final = (
     "CREATE INDEX record_at ON record (at{seq})",
@@ -104,8 +114,8 @@ VERSIONS: Final[tuple[tuple[str, ...], ...]] = (
         *_RECORD_INDEXES,
     ),
     (  # So a namespace that floods the store gives up its own records first.
-        "CREATE TABLE namespace_records (ns INTEGER PRIMARY KEY, records INTEGER NOT NULL)",
-        "INSERT INTO namespace_records SELECT ns, count(*) FROM record GROUP BY ns",
+        "CREATE TABLE namespace_size (ns INTEGER PRIMARY KEY, bytes INTEGER NOT NULL)",
+        f"INSERT INTO namespace_size SELECT ns, sum({RECORD_SIZE}) FROM record GROUP BY ns",
     ),
 )
 VERSION: Final = len(VERSIONS)

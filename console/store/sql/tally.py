@@ -1,7 +1,8 @@
 """The tally: how many decisions there are of each day, namespace, verdict, reason, mode and state.
 
-So lists say how many there are of each kind without a look at all of them. Records are counted by
-namespace alone. Both are changed with the rows that they count, in the same transaction.
+So lists say how many there are of each kind without a look at all of them. Of records, the tally
+knows the bytes of each namespace. Both are changed with the rows that they are of, in the same
+transaction.
 """
 
 from collections import Counter
@@ -23,9 +24,9 @@ _ADD: Final = (
     f" ON CONFLICT (day, {', '.join(TALLIED)})"
     " DO UPDATE SET decisions = tally.decisions + excluded.decisions"
 )
-_ADD_RECORDS: Final = (
-    "INSERT INTO namespace_records (ns, records) VALUES (?, ?) ON CONFLICT (ns)"
-    " DO UPDATE SET records = namespace_records.records + excluded.records"
+_ADD_SIZE: Final = (
+    "INSERT INTO namespace_size (ns, bytes) VALUES (?, ?) ON CONFLICT (ns)"
+    " DO UPDATE SET bytes = namespace_size.bytes + excluded.bytes"
 )
 
 Cell = tuple[Any, ...]
@@ -113,25 +114,32 @@ def _rows_counted(
     return Counter({number: int(decisions) for number, decisions in rows})
 
 
-def count_records(transaction: Transaction, namespaces: Iterable[int]) -> None:
-    """Count a new record for each of *namespaces*, which are numbers of terms."""
-    counts = Counter(namespaces)
-    transaction.run_many(_ADD_RECORDS, list(counts.items()))
-    count(transaction, "records", counts.total())
+def count_records(transaction: Transaction, sizes: Iterable[tuple[int, int]]) -> None:
+    """Count new records, each by the number of its namespace and its size in bytes."""
+    counted = list(sizes)
+    transaction.run_many(_ADD_SIZE, list(_summed(counted).items()))
+    count(transaction, "records", len(counted))
 
 
-def count_removed_records(transaction: Transaction, namespaces: Iterable[int]) -> None:
-    """Count a record less for each of *namespaces*."""
-    counts = Counter(namespaces)
-    transaction.run_many(_ADD_RECORDS, [(number, -removed) for number, removed in counts.items()])
-    transaction.run("DELETE FROM namespace_records WHERE records = 0")
-    count(transaction, "records", -counts.total())
+def count_removed_records(transaction: Transaction, sizes: Iterable[tuple[int, int]]) -> None:
+    """Count records less, each by the number of its namespace and its size in bytes."""
+    counted = list(sizes)
+    transaction.run_many(_ADD_SIZE, [(ns, -size) for ns, size in _summed(counted).items()])
+    transaction.run("DELETE FROM namespace_size WHERE bytes = 0")
+    count(transaction, "records", -len(counted))
+
+
+def _summed(sizes: Iterable[tuple[int, int]]) -> Counter[int]:
+    total: Counter[int] = Counter()
+    for ns, size in sizes:
+        total[ns] += size
+    return total
 
 
 def dominant_namespace(transaction: Transaction) -> int | None:
-    """Return the namespace that has more than half of all records, if one does."""
+    """Return the namespace that has more than half of the bytes of all records, if one does."""
     rows = transaction.rows(
-        "SELECT ns FROM namespace_records WHERE ns > 0 AND 2 * records >"
-        " (SELECT value FROM counter WHERE name = 'records')"
+        "SELECT ns FROM namespace_size WHERE ns > 0"
+        " AND 2 * bytes > (SELECT sum(bytes) FROM namespace_size)"
     )
     return int(rows[0][0]) if rows else None

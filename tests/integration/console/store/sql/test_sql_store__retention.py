@@ -2,12 +2,14 @@
 
 from collections import Counter
 from datetime import timedelta
+from hashlib import shake_256
 
 import pytest
 
 from allocator.audit.record import AnyRecord, OwnerPart
 from console.records.query import EVERYTHING, DecisionFilter, PageRequest, RecordFilter
 from console.store.sql.retention import BATCH, MOST_VERSIONS
+from console.store.sql.schema import record_size
 from console.store.sql.sql_store import SqlStore
 from console.store.store import Retention
 from tests.builders.records import (
@@ -43,17 +45,20 @@ def pruned(store: SqlStore, retention: Retention) -> int:
 
 
 def counted(store: SqlStore) -> list[tuple[int, int]]:
-    """Return the numbers of namespaces, and how many records of each are said to be there."""
+    """Return the numbers of namespaces, and how many bytes of each are said to be there."""
     with store._database.reading() as transaction:  # noqa: SLF001 -- no question tells of it
-        rows = transaction.rows("SELECT ns, records FROM namespace_records ORDER BY ns")
-    return [(int(ns), int(records)) for ns, records in rows]
+        rows = transaction.rows("SELECT ns, bytes FROM namespace_size ORDER BY ns")
+    return [(int(ns), int(size)) for ns, size in rows]
 
 
 def found(store: SqlStore) -> list[tuple[int, int]]:
-    """Return the numbers of namespaces, and how many records of each are there."""
+    """Return the numbers of namespaces, and how many bytes of each are there."""
     with store._database.reading() as transaction:  # noqa: SLF001 -- likewise
-        rows = transaction.rows("SELECT ns, count(*) FROM record GROUP BY ns ORDER BY ns")
-    return [(int(ns), int(records)) for ns, records in rows]
+        rows = transaction.rows("SELECT ns, body FROM record")
+    sizes: Counter[int] = Counter()
+    for ns, body in rows:
+        sizes[int(ns)] += record_size(bytes(body))
+    return sorted(sizes.items())
 
 
 def pods(store: SqlStore) -> list[str]:
@@ -287,6 +292,21 @@ def test_a_namespace_that_floods_pushes_out_its_own_records(store: SqlStore) -> 
     assert store.prune(small, NOW) == BATCH  # nobody has more than half now: the oldest go
     assert by_namespace(store) == {"a": BATCH}
     assert counted(store) == found(store)
+
+
+def test_few_large_records_are_a_flood_as_many_small_ones_are(store: SqlStore) -> None:
+    """A tenant chooses how long names are, so bytes count, and not records."""
+    others = [refused(n, namespace="b", digest=f"b-{n}") for n in range(BATCH)]
+    flood = [
+        refused(
+            DAY + n, namespace="a", digest=f"a-{n}", groups=(shake_256(b"%d" % n).hexdigest(2000),)
+        )
+        for n in range(BATCH // 2)
+    ]
+    store.append(stored(*others, *flood))
+
+    store.prune(Retention(age=timedelta(days=365), size=1), NOW)
+    assert by_namespace(store) == {"b": BATCH}
 
 
 def test_what_a_namespace_rests_on_stays_when_another_floods(store: SqlStore) -> None:
