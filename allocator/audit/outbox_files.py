@@ -43,18 +43,18 @@ class Parcel:
         return sum(batch.records for batch in self.batches)
 
 
-class _Place(msgspec.Struct):
-    """What a record says of where it belongs."""
+class _Namespaced(msgspec.Struct):
+    """A record, of which only the namespace is read."""
 
     namespace: str = ""
 
 
-_PLACE: Final = msgspec.json.Decoder(_Place)
+_NAMESPACED: Final = msgspec.json.Decoder(_Namespaced)
 
 
 def _namespace_of(line: bytes) -> str:
     try:
-        return _PLACE.decode(line).namespace
+        return _NAMESPACED.decode(line).namespace
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return ""
 
@@ -82,10 +82,9 @@ class _NamespaceSizes:
         if sizes := self._of_batch.pop(batch, None):
             self._of_all -= sizes
 
-    def of(self, batch: Batch, namespace: str) -> int:
-        """Return how many bytes of *batch* are of *namespace*."""
-        sizes = self._of_batch.get(batch)
-        return 0 if sizes is None else sizes[namespace]
+    def has(self, batch: Batch, namespace: str) -> bool:
+        """Say whether *batch* is known to hold records of *namespace*."""
+        return namespace in self._of_batch.get(batch, ())
 
     def dominant_namespace(self) -> str:
         """Return the namespace with more than half of all bytes; empty where there is none.
@@ -255,7 +254,7 @@ class Outbox:
         """Lose what has to go first of *some* batches, the oldest first."""
         self._count_namespaces()
         namespace = self._sizes.dominant_namespace()
-        oldest = (batch for batch in some if namespace and self._sizes.of(batch, namespace))
+        oldest = (batch for batch in some if namespace and self._sizes.has(batch, namespace))
         batch = next(oldest, None)
         if batch is None:
             self._lose(some[0])

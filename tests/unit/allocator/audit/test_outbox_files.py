@@ -188,27 +188,24 @@ def test_bytes_count_and_not_records(tmp_path: Path) -> None:
     assert set(names(waiting.taken())) == {"small", "third"}
 
 
-def test_a_batch_that_is_damaged_is_of_nobody(tmp_path: Path) -> None:
-    """Room is made where something can be read."""
+@pytest.mark.parametrize(
+    ("count", "kept"),
+    [
+        pytest.param(4, ["2", "3"], id="before-it-was-counted"),
+        pytest.param(5, ["2", "3", "4"], id="since"),
+    ],
+)
+def test_a_damaged_batch_is_lost_with_all_its_records(
+    count: int, kept: list[str], tmp_path: Path
+) -> None:
+    """What cannot be read is of nobody, so room is made of what can be."""
     waiting = Waiting(tmp_path, blocks=4)
-    for number in range(4):
+    for number in range(count):
         waiting.add(record("noisy", str(number)))
     damage_first_segment(tmp_path)
     waiting.add(record("quiet", "quiet"))
 
-    assert names(waiting.taken()) == ["2", "3", "quiet"]
-    assert waiting.lost == 2
-
-
-def test_a_batch_that_was_damaged_since_it_was_counted_is_lost(tmp_path: Path) -> None:
-    """With all its records."""
-    waiting = Waiting(tmp_path, blocks=4)
-    for number in range(5):
-        waiting.add(record("noisy", str(number)))
-    damage_first_segment(tmp_path)
-    waiting.add(record("quiet", "quiet"))
-
-    assert names(waiting.taken()) == ["2", "3", "4", "quiet"]
+    assert names(waiting.taken()) == [*kept, "quiet"]
     assert waiting.lost == 2
 
 

@@ -16,10 +16,15 @@ from tests.builders.records import (
     snapshot_of,
     stored,
     uid,
-    validated,
     workload,
 )
-from tests.integration.console.store.sql.test_sql_store__retention import DAY, NOW, TWO_DAYS, pruned
+from tests.integration.console.store.sql.test_sql_store__retention import (
+    DAY,
+    NOW,
+    TWO_DAYS,
+    pruned,
+    requester_of_a_pod,
+)
 
 
 def ids(store: SqlStore) -> list[str]:
@@ -110,21 +115,13 @@ def test_a_gpu_stays_ill_whatever_was_true_before(store: SqlStore, late: HealthR
     assert store.overview(EVERYTHING, NOW).unhealthy == ("gpu-1 GPU-1",)
 
 
-def requester(store: SqlStore) -> str:
-    [row] = store.decisions(EVERYTHING, DecisionFilter(pod="train-1"), PageRequest()).rows
-    return row.requester
-
-
-JOB = (OwnerPart(kind="Job", name="job-90", uid=uid(90)),)
-
-
 def test_of_several_changes_in_a_batch_the_first_counts_for_pods_since(store: SqlStore) -> None:
     """All pods since then are looked at again, and not only those since the last change."""
-    store.append(stored(validated(1000, owners=JOB, user="job-controller")))
-    assert requester(store) == ""
+    assert requester_of_a_pod(store, 1000, 1) == ""
     store.append(stored(workload(500, user="amy"), workload(2000, user="bo", operation="UPDATE")))
 
-    assert requester(store) == "amy"
+    [row] = store.decisions(EVERYTHING, DecisionFilter(pod="train-1"), PageRequest()).rows
+    assert row.requester == "amy"
 
 
 def test_a_workload_is_of_its_first_owner(store: SqlStore) -> None:
@@ -135,8 +132,7 @@ def test_a_workload_is_of_its_first_owner(store: SqlStore) -> None:
             workload(0, number=91, user="amy"),
             workload(0, number=92, user="mallory"),
             workload(500, user="cronjob-controller", owners=tuple(above)),
-            validated(1000, owners=JOB, user="job-controller"),
         )
     )
 
-    assert requester(store) == "amy"
+    assert requester_of_a_pod(store, 1000, 1) == "amy"
