@@ -73,6 +73,7 @@ _HOT: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         ),
         "webhook/admission": (
             "audit_record",
+            "choice",
             "containers",
             "decide",
             "injection",
@@ -90,8 +91,10 @@ _HOT: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "webhook/replicas": (
             "decided_pod",
             "kept_parts",
+            "recent_choices",
             "recent_decisions",
             "replica_records",
+            "surroundings",
         ),
         "webhook/review": ("json_patch",),
     }

@@ -70,7 +70,7 @@ class AuditLog:
 
     @property
     def remember_parts(self) -> RememberParts:
-        """Return what takes a note of a record in two parts.
+        """Return what takes a note of a record in parts.
 
         It must be within the bounds of a line, and is never cut.
         """

@@ -9,18 +9,30 @@ _FIRST_SIZE: Final = 64 * 1024  # bytes
 # Bytes that are written at a time, and the rest of a line. It is little, so that what is joined
 # next takes the same memory, which the processor still has in its caches.
 _CHUNK: Final = 8 * 1024
-_PARTS: Final = 16  # parts of lines that are joined at a time
+_LINES: Final = 8  # in parts, that are joined at a time
 
 
 def _ignore() -> None:
     pass
 
 
+class LineEnd:
+    """How lines end that begin otherwise: parts of them, in their order."""
+
+    def __init__(self, parts: tuple[bytes, ...]) -> None:
+        """End lines with *parts*, the last of which ends with a line break."""
+        self.parts = parts
+        size = 0
+        for part in parts:
+            size += len(part)
+        self.size = size  # bytes
+
+
 class LineBuffer:
     """Lines in one piece of memory that is used again and again.
 
     Memory that is new costs more than all else about a record: the kernel clears each page. So a
-    line whose end others have too is kept in two parts, and is joined when it is written.
+    line whose end others have too is kept in parts, and is joined when it is written.
     """
 
     def __init__(self, dropped: Callable[[], None] = _ignore) -> None:
@@ -29,7 +41,7 @@ class LineBuffer:
         self._memory = bytearray(_FIRST_SIZE)
         self._used = 0
         # Lines in parts, and how much memory is used by the lines before them.
-        self._parts: list[tuple[int, list[bytes]]] = []
+        self._parts: list[tuple[int, list[bytes], list[LineEnd]]] = []
         self._size = 0  # bytes of all lines
 
     def __len__(self) -> int:
@@ -47,20 +59,20 @@ class LineBuffer:
         self._used, self._size = end, size
         return True
 
-    def add_parts(self, start: bytes, end: bytes) -> bool:
+    def add_parts(self, start: bytes, end: LineEnd) -> bool:
         """Add the line of *start* and *end*, which is kept as it is; as :meth:`add` does."""
-        size = self._size + len(start) + len(end)
+        size = self._size + len(start) + end.size
         if size > MOST_PENDING:
             return False
         if not self._parts or self._parts[-1][0] != self._used:
-            self._parts.append((self._used, []))
-        parts = self._parts[-1][1]
-        parts.append(start)
-        parts.append(end)
+            self._parts.append((self._used, [], []))
+        _, starts, ends = self._parts[-1]
+        starts.append(start)
+        ends.append(end)
         self._size = size
         return True
 
-    def remember_parts(self, start: bytes, end: bytes) -> None:
+    def remember_parts(self, start: bytes, end: LineEnd) -> None:
         """Add the line of *start* and *end*, or drop it."""
         if not self.add_parts(start, end):
             self._dropped()
@@ -87,11 +99,15 @@ class LineBuffer:
     def _joined(self) -> Iterator[bytes]:
         """Yield whole lines in their order."""
         start = 0
-        for end, parts in (*self._parts, (self._used, [])):
-            yield from self._lines(start, end)
-            for at in range(0, len(parts), _PARTS):
-                yield b"".join(parts[at : at + _PARTS])
-            start = end
+        for used, starts, ends in (*self._parts, (self._used, [], [])):
+            yield from self._lines(start, used)
+            for at in range(0, len(starts), _LINES):
+                parts = list[bytes]()
+                for place in range(at, min(at + _LINES, len(starts))):
+                    parts.append(starts[place])
+                    parts.extend(ends[place].parts)
+                yield b"".join(parts)
+            start = used
 
     def _lines(self, start: int, end: int) -> Iterator[bytes]:
         """Yield the lines between two places of the memory, in steps of a chunk."""

@@ -121,9 +121,8 @@ class RecordSource:
     def _note_time(self, at: int) -> None:
         second, span = at // 1000, at >> 8
         if second != self._second:
-            self._second = second
             moment = datetime.fromtimestamp(second, UTC)
-            self._second_text = moment.isoformat()[:_SECONDS_LENGTH]
+            self._second, self._second_text = second, moment.isoformat()[:_SECONDS_LENGTH]
         if span != self._span:
             self._span = span
             self._span_digits = f"{span:010x}"

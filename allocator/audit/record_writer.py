@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
+from allocator.audit.line_buffer import LineEnd
 from allocator.audit.record_source import RecordSource, stamp_fields
 
 
@@ -15,8 +16,8 @@ class RecordSink(Protocol):
         """Take a note of one record."""
 
 
-# Takes a note of one record, a line in two parts; many lines may have the same end.
-RememberParts = Callable[[bytes, bytes], None]
+# Takes a note of one record, the start of a line and its end, which other lines may have too.
+RememberParts = Callable[[bytes, LineEnd], None]
 DeferRecord = Callable[[Callable[[], None], int], None]
 
 

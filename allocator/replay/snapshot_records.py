@@ -30,24 +30,24 @@ class SnapshotRecords:
         # The parts of the last fleet, with its digest: reviews by the thousand share them.
         self._offers: Mapping[GpuKind, int] | None = None
         self._vocabularies: Sequence[Vocabulary] = ()
-        self._flags = (False, False)
+        self._mixed = self._complete = False
         self._digest = ""
         self._looks = 0  # of reviews
         self._due = datetime.min.replace(tzinfo=UTC)  # when that is written again
 
     def fleet(self, snapshot: Snapshot, vocabularies: Sequence[Vocabulary]) -> str:
         """Return the digest of the kinds of GPU in *snapshot*, for decisions at CREATE."""
-        flags = snapshot.mixed, snapshot.complete
         if (
             snapshot.offers is self._offers
             and vocabularies is self._vocabularies
-            and flags == self._flags
+            and snapshot.mixed == self._mixed
+            and snapshot.complete == self._complete
             and not self._is_due()
         ):
             return self._digest
         digest = self._written_digest(encode_fleet(snapshot, vocabularies))
         self._offers, self._vocabularies = snapshot.offers, vocabularies
-        self._flags, self._digest = flags, digest
+        self._mixed, self._complete, self._digest = snapshot.mixed, snapshot.complete, digest
         self._due = self._written[digest] + WRITTEN_AGAIN_AFTER
         return digest
 

@@ -7,10 +7,7 @@ from webhook.replicas.decided_pod import DecidedPass
 FIELDS = (
     "request",
     "decided",
-    "caller",
-    "settings",
-    "snapshot",
-    "step",
+    "context",
     "at",
     "seconds",
     "age",

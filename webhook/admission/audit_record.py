@@ -20,12 +20,12 @@ from allocator.replay.decision_fields import LONGEST_TEXT, mode_fields, refusal_
 from allocator.replay.request_fields import encode_request
 from webhook.admission.messages import word
 from webhook.admission.outcome import REQUESTING, GpusHidden, Outcome, Refused, Rewritten, Untouched
-from webhook.review.admission_review import Request
+from webhook.review.admission_review import Request, UserInfo
 from webhook.review.json_patch import (
     ANNOTATIONS,
     EncodedPatch,
     Operation,
-    joined_arrays,
+    joined_array,
     pointer_token,
 )
 from webhook.review.pod_schema import Metadata
@@ -35,7 +35,7 @@ _LARGEST_CHANGES = 8 * 1024  # bytes, beyond which only the first are recorded
 _BACKSLASH: Final = ord("\\")
 _DELETE: Final = 0x7F  # the only ASCII character that JSON leaves and nobody sees
 MOST_OWNERS = 4
-_FIRST_OWNER = 4  # its place among the texts of a record
+_FIRST_OWNER = 3  # its place among the texts of a record
 MOST_GROUPS = 16
 MOST_WARNINGS = 16
 _MOST_CONTAINERS = 64
@@ -44,7 +44,6 @@ OwnNames = tuple[str, str, str]
 _ASKED_PATH = f"{ANNOTATIONS}/{pointer_token(ASKED_KEY)}"
 _ASKED_SHOWN: Final = orjson.dumps({"op": "add", "path": _ASKED_PATH})
 _ASKED_START: Final = _ASKED_SHOWN[:-1] + b',"value":'
-_END: Final = b"}]"  # of the last operation, and of all
 _STAGES = {Stage.INIT: "init", Stage.SIDECAR: "sidecar", Stage.APP: "main"}
 
 
@@ -107,41 +106,21 @@ def own_fields(request: Request, context: DecisionContext) -> dict[str, Any]:
     return fields
 
 
-class PassContext(Value, frozen=True):
-    """What surrounds the passes of pods about which one decision was made.
+def workload_json(request: Request, outcome: Rewritten, user: str) -> str:
+    """Return what the records of pods of a workload share about which one decision was made.
 
-    ``program`` is the JSON of component, instance and version, without braces; ``caller`` is what
-    the caller showed. ``settings`` and ``snapshot`` are digests.
+    It is the JSON of fields from ``outcome`` to ``digest``; *user* is that of who asks.
     """
-
-    program: str
-    caller: tuple[str, ...]
-    step: str
-    settings: str
-    snapshot: str
-
-
-def workload_json(request: Request, outcome: Rewritten, context: PassContext) -> str:
-    """Return what the records of pods share about which one decision was made.
-
-    It is the JSON of the value of ``schema``, and of the fields from there until ``changes``.
-    """
-    metadata = request.object.metadata if request.object is not None else _NOBODY
-    shown, last = _shown_texts(request, metadata, as_json=True)
+    texts = json_texts(_pod_texts(request))
     owners = ",".join(
         [
-            f'{{"kind":"{shown[at]}","name":"{shown[at + 1]}","uid":"{shown[at + 2]}"}}'
-            for at in range(_FIRST_OWNER, last, 3)
+            f'{{"kind":"{texts[at]}","name":"{texts[at + 1]}","uid":"{texts[at + 2]}"}}'
+            for at in range(_FIRST_OWNER, len(texts), 3)
         ]
     )
-    groups = ",".join([f'"{group}"' for group in shown[last:]])
-    snapshot = f',"snapshot":"{context.snapshot}"' if context.snapshot else ""
     return (
-        f'{SCHEMA},{context.program},"caller":{orjson.dumps(context.caller).decode()},'
-        f'"step":"{context.step}","outcome":"{word(outcome)}","operation":"{shown[0]}",'
-        f'"namespace":"{shown[1]}","generate_name":"{shown[2]}","owners":[{owners}],'
-        f'"user":"{shown[3]}","groups":[{groups}],'
-        f'"digest":"{outcome.digest}","settings":"{context.settings}"{snapshot},"changes":'
+        f'"outcome":"{word(outcome)}","operation":"{texts[0]}","namespace":"{texts[1]}",'
+        f'"generate_name":"{texts[2]}","owners":[{owners}],{user}"digest":"{outcome.digest}",'
     )
 
 
@@ -186,14 +165,20 @@ def audit(request: Request, outcome: Outcome) -> dict[str, str]:
 
 
 def changes_json(patch: EncodedPatch) -> bytes:
-    """Return the operations with the values that are wholly ours: all but what was asked.
+    """Return the operations with the values that are wholly ours: all but what was asked."""
+    return joined_array(*changes_parts(patch))
 
-    Some of our values name a container, which the API server has not checked yet.
+
+def changes_parts(patch: EncodedPatch) -> tuple[bytes, bytes]:
+    """Return how :func:`changes_json` begins and ends, as :func:`joined_array` takes it.
+
+    The end is nearly always that of the patch, and need not be copied. Some of our values name a
+    container, which the API server has not checked yet.
     """
-    others = patch.others
-    if len(others) > _LARGEST_CHANGES or _has_odd_text(others):
-        others = _bounded_changes(patch.rest)
-    return joined_arrays(_shown_annotations(patch), others)
+    last = patch.last
+    if len(last) > _LARGEST_CHANGES or _has_odd_text(last):
+        last = _bounded_changes(patch.rest)
+    return _shown_annotations(patch), last
 
 
 def _has_odd_text(json: bytes) -> bool:
@@ -202,21 +187,25 @@ def _has_odd_text(json: bytes) -> bool:
 
 
 def _shown_annotations(patch: EncodedPatch) -> bytes:
-    """Return the JSON of the operations on annotations."""
+    """Return the JSON of the operations on annotations, without the closing bracket."""
     ops = patch.annotations[:_MOST_CHANGES]
+    if not ops:
+        return b""
     # Most patches write what was asked last, and nothing before it needs an escape.
-    last = patch.annotations[-1] if 0 < len(patch.annotations) <= _MOST_CHANGES else {}
-    start = 0
-    if last.get("path") == _ASKED_PATH and "value" in last:
-        start = len(patch.first) - len(_END) - len(orjson.dumps(last["value"])) - len(_ASKED_START)
-    before = patch.first[:start]
-    if before and not _has_odd_text(before):
-        return b"%b%b]" % (before, _ASKED_SHOWN)
-    return orjson.dumps([_shown_annotation(op) for op in ops])
+    last = ops[-1]
+    if len(ops) == len(patch.annotations) and last["path"] == _ASKED_PATH and "value" in last:
+        value = len(orjson.dumps(last["value"])) + len(b"}")
+        before = patch.first[: -len(_ASKED_START) - value]
+        if not _has_odd_text(before):
+            return before + _ASKED_SHOWN
+    return orjson.dumps([_shown_annotation(op) for op in ops])[:-1]
 
 
 def _bounded_changes(operations: Sequence[Operation]) -> bytes:
-    """Return the JSON of the first operations, without values that are not plain."""
+    """Return the JSON of the first operations, without values that are not plain.
+
+    The opening bracket is left out.
+    """
     changes: list[bytes] = []
     left = _LARGEST_CHANGES
     for op in operations[:_MOST_CHANGES]:
@@ -227,7 +216,7 @@ def _bounded_changes(operations: Sequence[Operation]) -> bytes:
         if left < 0:
             break
         changes.append(change)
-    return b"[%b]" % b",".join(changes)
+    return b"%b]" % b",".join(changes) if changes else b""
 
 
 def _shown_annotation(op: Operation) -> Operation:
@@ -243,8 +232,10 @@ def _shown_annotation(op: Operation) -> Operation:
 def _circumstances(request: Request, outcome: Outcome, context: DecisionContext) -> dict[str, Any]:
     """Return what records of all passes have: who wrote it, and whose request it is."""
     stamp = context.stamp
-    metadata = request.object.metadata if request.object is not None else _NOBODY
-    shown, last = _shown_texts(request, metadata)
+    texts = _pod_texts(request)
+    last = len(texts)
+    # Of all at once: nearly always they stay as they are.
+    shown = all_shown([*texts, *user_texts(request.user_info)], LONGEST_NAME)
     return {
         "schema": SCHEMA,
         "component": stamp.component,
@@ -260,35 +251,32 @@ def _circumstances(request: Request, outcome: Outcome, context: DecisionContext)
             {"kind": shown[at], "name": shown[at + 1], "uid": shown[at + 2]}
             for at in range(_FIRST_OWNER, last, 3)
         ],
-        "user": shown[3],
-        "groups": shown[last:],
+        "user": shown[last],
+        "groups": shown[last + 1 :],
     }
 
 
-def _shown_texts(
-    request: Request, metadata: Metadata, *, as_json: bool = False
-) -> tuple[Sequence[str], int]:
-    """Return what a record has of its request, and where the names of groups begin in it.
-
-    Before them are the operation, the namespace, the prefix of the pod's name, the user, and three
-    texts of each owner. With *as_json* they may stand between the quotes of JSON.
-    """
-    user, owners = request.user_info, metadata.owner_references or ()
-    texts = [
-        request.operation,
-        request.namespace,
-        metadata.generate_name or "",
-        user.username,
-    ]
-    for owner in owners[:MOST_OWNERS]:
+def _pod_texts(request: Request) -> list[str]:
+    """Return operation, namespace, prefix of the pod's name, and three texts of each owner."""
+    metadata = request.object.metadata if request.object is not None else _NOBODY
+    texts = [request.operation, request.namespace, metadata.generate_name or ""]
+    for owner in (metadata.owner_references or ())[:MOST_OWNERS]:
         texts += (owner.kind, owner.name, owner.uid)
-    last = len(texts)
-    texts += (user.groups or ())[:MOST_GROUPS]
-    # Of all at once: nearly always they stay as they are.
+    return texts
+
+
+def user_texts(user: UserInfo) -> list[str]:
+    """Return the name of *user*, and those of the groups that are recorded."""
+    return [user.username, *(user.groups or ())[:MOST_GROUPS]]
+
+
+def json_texts(texts: Sequence[str]) -> Sequence[str]:
+    """Return *texts* as they are recorded, to stand between the quotes of JSON."""
     shown = all_shown(texts, LONGEST_NAME)
-    if as_json and shown is not texts:  # some were escaped, with backslashes
-        return [orjson.dumps(text).decode()[1:-1] for text in shown], last
-    return shown, last
+    if shown is texts:
+        return texts
+    # Some were escaped, with backslashes.
+    return [orjson.dumps(text).decode()[1:-1] for text in shown]
 
 
 def _reasons(outcome: Outcome) -> Mapping[str, Any]:

@@ -11,12 +11,13 @@ from allocator.config.node_templates import expected_kinds
 from allocator.model.decision import Finding, Findings, ModeChoice, Reason, findings_of
 from allocator.model.request import PodRequest
 from allocator.model.value import Value
-from allocator.placement.mode import choose_mode, nominal_size_warnings
+from allocator.placement.mode import nominal_size_warnings
 from allocator.replay.recorded_request import RecordedRequest
 from allocator.request.admitted import Asked, earlier_pass, named_mode, without_chosen_mode
 from allocator.request.annotation_keys import read_keys, unread_key_warnings
 from allocator.request.parse import lost_findings, parse_request, unserved_findings
 from webhook.admission import reinvocation, tenant_checks
+from webhook.admission.choice import Choose, choose
 from webhook.admission.containers import ContainerRef, container_refs
 from webhook.admission.context import AdmissionContext
 from webhook.admission.outcome import GpusHidden, Outcome, Refused, Rewritten, Untouched
@@ -25,8 +26,11 @@ from webhook.review.json_patch import Intent, operations
 from webhook.review.pod_schema import Pod
 
 
-def decide(pod: Pod, context: AdmissionContext) -> Outcome:
-    """Decide about one pod at CREATE: parse its request, find obstacles, intend a change."""
+def decide(pod: Pod, context: AdmissionContext, choose_: Choose = choose) -> Outcome:
+    """Decide about one pod at CREATE: parse its request, find obstacles, intend a change.
+
+    *choose_* chooses the mode as :func:`choose` does.
+    """
     containers, init_containers = pod.spec.containers, pod.spec.init_containers or ()
     request = parse_request(
         containers=containers,
@@ -42,7 +46,7 @@ def decide(pod: Pod, context: AdmissionContext) -> Outcome:
         asked = reinvocation.encode_asked(reinvocation.as_it_stands(pod))
         digest = _digest(pod, asked, constraints=_annotations_as_they_stand(pod, context))
         return Refused(request, digest)
-    return _with_request(pod, request, context)
+    return _with_request(pod, request, context, choose_=choose_)
 
 
 def _without_request(pod: Pod, context: AdmissionContext) -> Outcome:
@@ -75,26 +79,25 @@ class _AskedRequest(Value, frozen=True):
     text: str  # *asked*, encoded
     digest: str  # names what was asked
     chosen_before: ModeChoice | None  # by an earlier pass that is believed
-    recorded: RecordedRequest
 
 
-def _with_request(pod: Pod, request: PodRequest, context: AdmissionContext) -> Outcome:
+def _with_request(
+    pod: Pod, request: PodRequest, context: AdmissionContext, *, choose_: Choose
+) -> Outcome:
     """Decide about a pod that asks for vGPU: what was asked, the mode, the rewritten pod.
 
     The order matters: the digest names what was asked, whatever is chosen later. So it comes
     first, it is the same in each pass, and a refusal for want of a mode carries it as well.
     """
     asked = _asked_request(pod, request, context)
-    decided = choose_mode(
-        asked.request,
-        context.snapshot,
-        settings=context.settings,
-        namespace=context.namespace,
-        earlier=asked.chosen_before,
+    chosen = choose_(asked.request, context, asked.chosen_before)
+    recorded = RecordedRequest(
+        request=chosen.asked, namespace=context.namespace, earlier=asked.chosen_before
     )
-    if isinstance(decided.decision, Findings):
-        return Refused(decided.decision, asked.digest, (), asked.recorded)
-    return _rewrite(asked, decided.request, decided.decision, context=context)
+    decision = chosen.outcome.decision
+    if isinstance(decision, Findings):
+        return Refused(decision, asked.digest, (), recorded)
+    return _rewrite(asked, chosen.outcome.request, decision, recorded=recorded, context=context)
 
 
 def _asked_request(pod: Pod, request: PodRequest, context: AdmissionContext) -> _AskedRequest:
@@ -109,7 +112,6 @@ def _asked_request(pod: Pod, request: PodRequest, context: AdmissionContext) -> 
     request = without_chosen_mode(request, claim)
     asked = earlier.asked if earlier else Asked(mode=named_mode(request), containers=resources)
     text = reinvocation.encode_asked(asked)
-    chosen_before = earlier.choice if earlier else None
     return _AskedRequest(
         pod=pod,
         container_refs=refs,
@@ -119,15 +121,17 @@ def _asked_request(pod: Pod, request: PodRequest, context: AdmissionContext) -> 
         asked=asked,
         text=text,
         digest=_digest(pod, text, constraints=request.constraints),
-        chosen_before=chosen_before,
-        recorded=RecordedRequest(
-            request=request, namespace=context.namespace, earlier=chosen_before
-        ),
+        chosen_before=earlier.choice if earlier else None,
     )
 
 
 def _rewrite(
-    asked: _AskedRequest, request: PodRequest, choice: ModeChoice, *, context: AdmissionContext
+    asked: _AskedRequest,
+    request: PodRequest,
+    choice: ModeChoice,
+    *,
+    recorded: RecordedRequest,
+    context: AdmissionContext,
 ) -> Outcome:
     """Return the rewritten pod, or what forbids it."""
     rewrite = Rewrite(
@@ -155,10 +159,8 @@ def _rewrite(
         ),
     )
     if refusal := findings_of(findings):
-        return Refused(refusal, asked.digest, warnings, asked.recorded)
-    return Rewritten(
-        request, rewrite.choice, asked.asked, asked.digest, intent, warnings, asked.recorded
-    )
+        return Refused(refusal, asked.digest, warnings, recorded)
+    return Rewritten(request, rewrite.choice, asked.asked, asked.digest, intent, warnings, recorded)
 
 
 def _asking_resources(

@@ -12,6 +12,7 @@ from webhook.admission.context import AdmissionView
 from webhook.admission.outcome import REQUESTING, Rewritten
 from webhook.replicas.decided_pod import DecidedPass, DecidedReview
 from webhook.replicas.replica_records import ReplicaRecords, lone_record
+from webhook.replicas.surroundings import PassContext
 
 FleetDigest = Callable[[Snapshot, Sequence[Vocabulary]], str]
 _NANOSECONDS: Final = 1_000_000  # of a millisecond
@@ -46,6 +47,9 @@ class PassRecords:
         self._defer = defer
         self._replicas = replicas
         self._now = now
+        # By step, with and without a snapshot.
+        self._asking: dict[str, PassContext] = {}
+        self._others: dict[str, PassContext] = {}
 
     def note(self, reviewed: DecidedReview, view: AdmissionView, seconds: float) -> None:
         """Let a record be made of a pass that took *seconds*; what surrounds it is noted now."""
@@ -57,10 +61,7 @@ class PassRecords:
         made = DecidedPass(
             request=reviewed.request,
             decided=reviewed.decided,
-            caller=self._caller(),
-            settings=view.settings_digest,
-            snapshot=snapshot,
-            step=reviewed.step,
+            context=self._context(reviewed.step, view.settings_digest, snapshot),
             at=self._now() // _NANOSECONDS,
             seconds=seconds,
             age=view.age,
@@ -69,6 +70,22 @@ class PassRecords:
         if replicas is not None and isinstance(outcome, Rewritten) and replicas.record(made):
             return
         self._defer(partial(self._make, made), reviewed.size)
+
+    def _context(self, step: str, settings: str, snapshot: str) -> PassContext:
+        """Return what answers of *step* rest on: the same object as long as it is the same."""
+        caller, kept = self._caller(), self._asking if snapshot else self._others
+        context = kept.get(step)
+        if context is None or not context.is_of(
+            caller, step=step, settings=settings, snapshot=snapshot
+        ):
+            context = kept[step] = PassContext(
+                self._source.program,
+                caller=caller,
+                step=step,
+                settings=settings,
+                snapshot=snapshot,
+            )
+        return context
 
     def _make(self, decision: DecidedPass) -> None:
         self._sink.remember(lone_record(decision, self._source))

@@ -5,57 +5,50 @@ What their records share is kept with it, so that one search finds both. Runs fo
 
 from typing import Final
 
+from allocator.audit.line_buffer import LineEnd
 from allocator.audit.lines import LARGEST
 from webhook.admission.outcome import Outcome
+from webhook.replicas.surroundings import PassContext, ReviewUser
 from webhook.review.admission_review import Request
 from webhook.review.json_patch import EncodedPatch
 
 KEPT_END: Final = LARGEST  # bytes of an end that is kept, and of the review it is compared with
 LARGEST_OWN: Final = 2048  # bytes of what a record has of its pod alone, in JSON
 LARGEST_END: Final = LARGEST - LARGEST_OWN  # bytes of all else
-_LONGEST_COMPARED: Final = 512  # characters
-_MOST_GROUPS: Final = 16
+_LONGEST: Final = 512  # characters of a namespace and an operation
 
 
-class RecordEnd:
+class RecordEnd(LineEnd):
     """How the records of a decision end, for pods that are reviewed alike.
 
     The pods are equal, so only what surrounds the review of one is compared.
     """
 
-    def __init__(self, decision: "DecidedPass", fields: bytes) -> None:
-        """End the line of *decision* with the value of ``schema``, and *fields* after it."""
+    def __init__(self, decision: "DecidedPass", user: ReviewUser, parts: tuple[bytes, ...]) -> None:
+        """End the line of *decision*, for which *user* asked, with *parts*.
+
+        They are the value of ``schema`` and all after it.
+        """
+        super().__init__(parts)
         request = decision.request
-        self.fields = fields
-        self._user = request.user_info
         self._namespace = request.namespace
         self._operation = request.operation
-        self._caller = decision.caller
-        self._settings = decision.settings
-        self._snapshot = decision.snapshot
-        self._step = decision.step
+        self._context = decision.context
+        self._user = user
 
     @property
     def is_small(self) -> bool:
         """Say whether what is compared takes little; who asks may have many groups."""
-        user = self._user
-        groups = user.groups or ()
-        length = len(self._namespace) + len(self._operation) + len(user.username)
-        for group in groups:
-            length += len(group)
-        return length <= _LONGEST_COMPARED and len(groups) <= _MOST_GROUPS
+        return len(self._namespace) + len(self._operation) <= _LONGEST and self._user.is_small
 
     def is_of(self, decision: "DecidedPass") -> bool:
         """Say whether the record of *decision*, which is about an equal pod, ends so."""
-        request = decision.request
+        request, context = decision.request, decision.context
         return (
             self._namespace == request.namespace
             and self._operation == request.operation
-            and self._step == decision.step
-            and self._settings == decision.settings
-            and self._snapshot == decision.snapshot
-            and self._caller == decision.caller
-            and self._user == request.user_info
+            and (self._context is context or self._context.equals(context))
+            and self._user.info == request.user_info
         )
 
 
@@ -99,10 +92,7 @@ class DecidedPass:
         *,
         request: Request,
         decided: DecidedPod,
-        caller: tuple[str, ...],
-        settings: str,
-        snapshot: str,
-        step: str,
+        context: PassContext,
         at: int,
         seconds: float,
         age: float | None,
@@ -110,14 +100,11 @@ class DecidedPass:
         """Keep a decision.
 
         *at* is in milliseconds since 1970, *seconds* the duration, *age* that of the snapshot in
-        seconds; *settings* and *snapshot* are digests.
+        seconds.
         """
         self.request = request
         self.decided = decided
-        self.caller = caller
-        self.settings = settings
-        self.snapshot = snapshot
-        self.step = step
+        self.context = context
         self.at = at
         self.seconds = seconds
         self.age = age

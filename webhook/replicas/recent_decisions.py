@@ -15,6 +15,7 @@ from webhook.admission.decide import decide
 from webhook.admission.outcome import CHANGING, Outcome, Rewritten
 from webhook.replicas.decided_pod import KEPT_END, DecidedPod
 from webhook.replicas.kept_parts import KeptParts, SeenNames
+from webhook.replicas.recent_choices import RecentChoices
 from webhook.review.json_patch import encoded, operations
 from webhook.review.pod_schema import Container, Pod, PodSpec, Volume, VolumeMount
 
@@ -49,6 +50,7 @@ class RecentDecisions:
     def __init__(self) -> None:
         """Know no pod."""
         self._seen = SeenNames()
+        self._choices = RecentChoices()
         # By the uid of the owner.
         self._kept = KeptParts[_Decision](most_bytes=MOST_BYTES, largest=MOST_BYTES)
 
@@ -62,12 +64,12 @@ class RecentDecisions:
         owners = pod.metadata.owner_references
         # The pods of a controller that draws no name for each are no replicas.
         if not owners or pod.metadata.name or size > LARGEST_REVIEW:
-            return patched_pod(pod, decide(pod, context))
+            return patched_pod(pod, decide(pod, context, self._choices.choose))
         owner = owners[0].uid
         kept = self._kept.get(owner)
         if kept is not None and kept.is_of(pod, context):
             return kept.decided
-        decided = patched_pod(pod, decide(pod, context))
+        decided = patched_pod(pod, decide(pod, context, self._choices.choose))
         if self._seen.note(owner) and isinstance(decided.outcome, Rewritten):
             made = _Decision(without_drawn(pod), context, decided)
             self._kept.keep(owner, made, size * _OBJECTS + KEPT_END)

@@ -14,17 +14,17 @@ import msgspec
 
 from allocator.audit.lines import fields_of
 from allocator.audit.record_source import THREE_DIGITS, RecordSource
-from allocator.audit.record_writer import RememberParts
+from allocator.audit.record_writer import DeferRecord, RememberParts, make_now
 from allocator.catalog.keys import ASKED_KEY
 from allocator.model.decision import ModeChoice
 from allocator.model.request import PodRequest
-from allocator.model.untrusted import LONGEST_NAME, inert, is_shown
+from allocator.model.untrusted import LONGEST_NAME, is_shown
 from allocator.replay.recorded_request import RecordedRequest
 from webhook.admission.audit_record import (
     DecisionContext,
-    PassContext,
+    OwnNames,
     alike_fields,
-    changes_json,
+    changes_parts,
     confirmation_record,
     own_names,
     record,
@@ -33,12 +33,15 @@ from webhook.admission.audit_record import (
 from webhook.admission.outcome import Rewritten
 from webhook.replicas.decided_pod import LARGEST_END, DecidedPass, RecordEnd
 from webhook.replicas.kept_parts import KeptParts
+from webhook.replicas.surroundings import ReviewUsers
+from webhook.review.json_patch import EncodedPatch, joined_array
 
 MOST_BYTES: Final = 8 * 1024 * 1024  # of what is alike
 _LARGEST_COMPARED: Final = 4096  # bytes, in JSON, of what it is recognised by
 _LARGEST_PATCH: Final = 16 * 1024  # bytes
 _LARGEST_PART: Final = 64 * 1024  # bytes
 _TEXT: Final = 64  # bytes of a text or a field besides its characters
+_BATCH: Final = 64  # records that are made at a time
 _ENCODE: Final = msgspec.json.Encoder().encode
 
 
@@ -46,7 +49,7 @@ class _Alike:
     """What is recorded of all that ask for the same and are given the same, as JSON fields."""
 
     def __init__(self, outcome: Rewritten, recorded: RecordedRequest, fields: bytes) -> None:
-        self.fields = fields
+        self.end = b",%b}\n" % fields  # of a line
         self._choice: ModeChoice = outcome.choice
         self._recorded = recorded
         self._given: PodRequest = outcome.request
@@ -56,8 +59,8 @@ class _Alike:
     def is_of(self, outcome: Rewritten) -> bool:
         """Say whether the record of *outcome* has these fields."""
         return (
-            self._choice == outcome.choice
-            and self._given == outcome.request
+            (self._choice is outcome.choice or self._choice == outcome.choice)
+            and (self._given is outcome.request or self._given == outcome.request)
             and self._is_recorded(outcome)
             and self._mode_asked == outcome.asked.mode
             and self._warnings == outcome.warnings
@@ -79,18 +82,33 @@ class _Alike:
         return self._choice, self._recorded, self._given, self._mode_asked, self._warnings
 
 
+class _NotedRecord:
+    """What a record has of its pod alone, and how its line ends."""
+
+    def __init__(
+        self, names: OwnNames, *, at: int, seconds: float, age: float | None, end: RecordEnd
+    ) -> None:
+        self.names = names
+        self.at = at
+        self.seconds = seconds
+        self.age = age
+        self.end = end
+
+
 class ReplicaRecords:
     """Makes the records of pods that are given a share."""
 
-    def __init__(self, remember: RememberParts, source: RecordSource) -> None:
-        """Let *remember* take each record."""
+    def __init__(
+        self, remember: RememberParts, source: RecordSource, *, defer: DeferRecord = make_now
+    ) -> None:
+        """Let *remember* take each record; *defer* lets several be made at a time."""
         self._remember = remember
         self._source = source
-        texts = [inert(text) for text in source.program]
-        names = zip(("component", "instance", "version"), texts, strict=True)
-        self._program = fields_of(dict(names)).decode()
+        self._defer = defer
+        self._users = ReviewUsers()
         # By what was asked.
         self._alike = KeptParts[_Alike](most_bytes=MOST_BYTES, largest=_LARGEST_PART)
+        self._noted: list[_NotedRecord] = []
 
     @property
     def size(self) -> int:
@@ -103,51 +121,78 @@ class ReplicaRecords:
         return len(self._alike)
 
     def record(self, decision: DecidedPass) -> bool:
-        """Make the record of *decision*; return false where it has to be made by itself."""
+        """Make the record of *decision* soon; return false where it has to be made by itself."""
         request, decided = decision.request, decision.decided
-        review, pod, pod_uid = own_names(request)
+        patch = decided.patch
+        if patch is None:
+            return False
+        names = own_names(request)
+        review, pod, pod_uid = names
         # A replica has no name yet, and no uid.
         if not is_shown(f"{review}{pod}{pod_uid}" if pod or pod_uid else review, LONGEST_NAME):
             return False
         end = decided.end
         if end is None or not end.is_of(decision):
-            end = self._end(decision)
+            end = self._end(decision, patch)
             if end is None:
                 return False
             decided.keep(end)
-        record_id, at = self._source.identity(decision.at)
-        known = decision.age
+        self._note(
+            _NotedRecord(names, at=decision.at, seconds=decision.seconds, age=decision.age, end=end)
+        )
+        return True
+
+    def _note(self, noted: _NotedRecord) -> None:
+        self._noted.append(noted)
+        if len(self._noted) == 1:
+            self._defer(self._write, 0)
+        elif len(self._noted) >= _BATCH:
+            self._write()
+
+    def _write(self) -> None:
+        """Write the records that were noted: to write each at once takes three times as long."""
+        noted, self._noted = self._noted, []
+        for place, one in enumerate(noted):
+            try:
+                self._remember(self._start(one), one.end)
+            except Exception:
+                # Those after it are others' records.
+                self._noted = noted[place + 1 :] + self._noted
+                if self._noted:
+                    self._defer(self._write, 0)
+                raise
+
+    def _start(self, noted: _NotedRecord) -> bytes:
+        """Return the line of *noted* until the value of ``schema``."""
+        review, pod, pod_uid = noted.names
+        record_id, at = self._source.identity(noted.at)
+        known = noted.age
         age = "" if known is None else f'"snapshot_age_seconds":{_thousandths(known)},'
         # None of these texts holds what JSON escapes.
         start = (
             f'{{"kind":"admission","id":"{record_id}","at":"{at}","review":"{review}","pod":"{pod}",'
-            f'"pod_uid":"{pod_uid}","duration_seconds":{_millionths(decision.seconds)},{age}"schema":'
+            f'"pod_uid":"{pod_uid}","duration_seconds":{_millionths(noted.seconds)},{age}"schema":'
         )
-        self._remember(start.encode(), end.fields)
-        return True
+        return start.encode()
 
-    def _end(self, decision: DecidedPass) -> RecordEnd | None:
+    def _end(self, decision: DecidedPass, patch: EncodedPatch) -> RecordEnd | None:
         """Return the end of the record of *decision*; ``None`` where that cannot be or is large."""
-        outcome, patch = decision.decided.outcome, decision.decided.patch
-        if not isinstance(outcome, Rewritten) or patch is None:
-            return None
-        if len(patch.first) + len(patch.others) > _LARGEST_PATCH:
+        request, outcome = decision.request, decision.decided.outcome
+        if not isinstance(outcome, Rewritten) or patch.size > _LARGEST_PATCH:
             return None
         alike = self._alike_of(outcome)
         if alike is None:
             return None
-        context = PassContext(
-            self._program,
-            decision.caller,
-            decision.step,
-            decision.settings,
-            decision.snapshot,
-        )
-        workload = workload_json(decision.request, outcome, context).encode()
-        made = b"".join((workload, changes_json(patch), b",", alike.fields, b"}\n"))
-        if len(made) > LARGEST_END:
-            return None
-        return RecordEnd(decision, made)
+        user, context = self._users.user(request.user_info), decision.context
+        workload = workload_json(request, outcome, user.fields)
+        start = f'{context.first}{workload}{context.last}"changes":'.encode()
+        first, last = changes_parts(patch)
+        if first and last:
+            parts: tuple[bytes, ...] = (b"".join((start, first, b",")), last, alike.end)
+        else:
+            parts = (start, joined_array(first, last), alike.end)
+        end = RecordEnd(decision, user, parts)
+        return end if end.size <= LARGEST_END else None
 
     def _alike_of(self, outcome: Rewritten) -> _Alike | None:
         # Most that are decided alike ask for the same models, if for any.
@@ -168,16 +213,16 @@ class ReplicaRecords:
 
 def lone_record(decision: DecidedPass, source: RecordSource) -> dict[str, Any]:
     """Return the record of *decision* made by itself, with the next identifier of *source*."""
-    request, decided = decision.request, decision.decided
+    request, decided, pass_ = decision.request, decision.decided, decision.context
     context = DecisionContext(
-        stamp=source.stamp_at(decision.at, decision.caller),
+        stamp=source.stamp_at(decision.at, pass_.caller),
         seconds=round(decision.seconds, 6),
-        settings=decision.settings,
-        snapshot=decision.snapshot,
+        settings=pass_.settings,
+        snapshot=pass_.snapshot,
         age=decision.age,
-        step=decision.step,
+        step=pass_.step,
     )
-    if decision.step == "validate":
+    if pass_.step == "validate":
         return confirmation_record(request, decided.outcome, context)
     return record(request, decided.outcome, context, patch=decided.patch)
 

@@ -16,7 +16,6 @@ from allocator.model.value import Value
 from webhook.review.pod_schema import Container, Pod
 
 ANNOTATIONS: Final = "/metadata/annotations"
-NO_OPERATIONS: Final = b"[]"
 Operation = dict[str, Any]
 Entry = Mapping[str, Any]
 
@@ -73,19 +72,24 @@ def operations(pod: Pod, intent: Intent) -> list[Operation]:
 class EncodedPatch(Value, frozen=True):
     """Operations as JSON, so that an answer and its record need not encode them twice.
 
-    ``annotations`` are those at the start that change annotations, ``first`` is their JSON, and
-    ``others`` the JSON of the ``rest``.
+    ``annotations`` are those at the start that change annotations, and ``rest`` the others.
+    ``first`` and ``last`` are their JSON, empty where there are none: so they need only be joined.
     """
 
     annotations: list[Operation]
     rest: list[Operation]
-    first: bytes
-    others: bytes
+    first: bytes  # an array without its closing bracket
+    last: bytes  # an array without its opening bracket
+
+    @property
+    def size(self) -> int:
+        """Return about the bytes of the whole patch."""
+        return len(self.first) + len(self.last)
 
     @property
     def text(self) -> bytes:
         """Return the whole patch."""
-        return joined_arrays(self.first, self.others)
+        return joined_array(self.first, self.last)
 
 
 def encoded(ops: list[Operation]) -> EncodedPatch:
@@ -96,14 +100,21 @@ def encoded(ops: list[Operation]) -> EncodedPatch:
             break
         first += 1
     annotations, rest = ops[:first], ops[first:]
-    return EncodedPatch(annotations, rest, orjson.dumps(annotations), orjson.dumps(rest))
+    return EncodedPatch(
+        annotations,
+        rest,
+        orjson.dumps(annotations)[:-1] if annotations else b"",
+        orjson.dumps(rest)[1:] if rest else b"",
+    )
 
 
-def joined_arrays(one: bytes, other: bytes) -> bytes:
-    """Return the JSON of an array with the items of two."""
-    if one == NO_OPERATIONS:
-        return other
-    return one if other == NO_OPERATIONS else b"%b,%b" % (one[:-1], other[1:])
+def joined_array(first: bytes, last: bytes) -> bytes:
+    """Return the JSON array that begins as *first* and ends as *last*; see above."""
+    if first and last:
+        return b"".join((first, b",", last))
+    if first:
+        return first + b"]"
+    return b"[" + last if last else b"[]"
 
 
 def _container_at(pod: Pod, change: ContainerIntent) -> Container:

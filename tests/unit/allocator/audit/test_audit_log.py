@@ -13,7 +13,7 @@ from allocator.audit.audit_log import (
     Sink,
     SwitchedSink,
 )
-from allocator.audit.line_buffer import MOST_PENDING
+from allocator.audit.line_buffer import MOST_PENDING, LineEnd
 from allocator.audit.lines import line_of
 from allocator.audit.record import SettingsRecord
 from tests.harness.records import strict_record
@@ -101,7 +101,7 @@ def test_lines_in_parts_are_bounded_too() -> None:
     dropped = list[None]()
     journal = AuditLog((Lines(),), dropped=lambda: dropped.append(None))
     for _ in range(2000):
-        journal.remember_parts(b"x" * 384, b"x" * 16_000)
+        journal.remember_parts(b"x" * 384, LineEnd((b"x" * 16_000,)))
 
     assert len(dropped) == 2000 - MOST_PENDING // 16_384
 

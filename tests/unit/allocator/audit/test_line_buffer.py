@@ -4,7 +4,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.audit.line_buffer import MOST_PENDING, LineBuffer
+from allocator.audit.line_buffer import MOST_PENDING, LineBuffer, LineEnd
 
 
 @given(st.lists(st.binary(max_size=100_000).map(lambda one: one.replace(b"\n", b"")), max_size=9))
@@ -28,7 +28,7 @@ def test_lines_in_parts_are_joined_when_they_are_written(texts: list[tuple[str, 
         for text, in_parts in texts:
             start = b'{"text":%b,' % orjson.dumps(text)
             if in_parts:
-                assert buffer.add_parts(start, b'"rest":1}\n')
+                assert buffer.add_parts(start, LineEnd((b'"rest"', b":1}\n")))
             else:
                 assert buffer.add(start + b'"rest":2}\n')
         chunks = list(buffer.chunks())
@@ -46,13 +46,13 @@ def test_lines_are_exchanged() -> None:
     dropped = list[None]()
     one, other = LineBuffer(lambda: dropped.append(None)), LineBuffer()
     one.add(b"1\n")
-    one.remember_parts(b"2", b"\n")
+    one.remember_parts(b"2", LineEnd((b"\n",)))
     other.add(b"3\n")
     one.exchange(other)
 
     assert b"".join(one.chunks()) == b"3\n"
     assert b"".join(other.chunks()) == b"1\n2\n"
     assert (len(one), len(other)) == (2, 4)
-    one.remember_parts(b"x" * MOST_PENDING, b"")
+    one.remember_parts(b"x" * MOST_PENDING, LineEnd(()))
     assert len(dropped) == 1
     assert len(one) == 2

@@ -4,13 +4,17 @@ import json
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from allocator.model.untrusted import (
     LONGEST,
+    all_shown,
     escaped,
     inert,
     inert_lines,
     is_plain,
+    is_shown,
     plain_json,
     quote,
     zoned_time,
@@ -65,6 +69,21 @@ def test_nothing_that_a_terminal_obeys_is_left(text: str) -> None:
     assert (len(shown), shown[0], shown[-2:]) == (len(text) + 3, "a", "显存")
     assert inert(shown) == shown
     assert is_plain(escaped(text))
+
+
+@given(st.lists(st.text(max_size=9) | st.sampled_from([*HOSTILE_TEXTS.values(), "a\x7f"])))
+def test_what_needs_no_escape_is_known(texts: list[str]) -> None:
+    """Of one text, and of several at once."""
+    for text in texts:
+        assert is_shown(text, 9) == (escaped(text, 9) == text)
+    assert list(all_shown(texts, 9)) == [escaped(text, 9) for text in texts]
+
+
+@pytest.mark.parametrize("number", range(0x100))
+def test_each_character_needs_an_escape_or_not(number: int) -> None:
+    """Quickly, and as one by one."""
+    text = f"a{chr(number)}"
+    assert is_shown(text) == (escaped(text) == text)
 
 
 @HOSTILE

@@ -1,11 +1,14 @@
 """What records share is kept with a decision, for reviews that are recorded alike."""
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
 from tests.builders.passes import with_fields
 from webhook.admission.outcome import Untouched
 from webhook.replicas.decided_pod import DecidedPass, DecidedPod, RecordEnd
+from webhook.replicas.surroundings import PassContext, ReviewUser
 from webhook.review.admission_review import Request, UserInfo
 
 REQUEST = Request(
@@ -14,13 +17,19 @@ REQUEST = Request(
     namespace="team-a",
     user_info=UserInfo(username="amy", groups=("a", "b")),
 )
+PROGRAM = ("webhook", "w", "1")
+
+
+def context_of(**fields: Any) -> PassContext:  # noqa: ANN401 -- of any field
+    usual = {"caller": ("path",), "step": "mutate", "settings": "s", "snapshot": "f"}
+    return PassContext(PROGRAM, **usual | fields)
+
+
+CONTEXT = context_of()
 ONE = DecidedPass(
     request=REQUEST,
     decided=DecidedPod(Untouched(), None),
-    caller=("path",),
-    settings="s",
-    snapshot="f",
-    step="mutate",
+    context=CONTEXT,
     at=1_777_896_000_000,
     seconds=0.0,
     age=None,
@@ -31,29 +40,34 @@ UNLIKE = {
     "user": with_fields(ONE, request=replace(REQUEST, user_info=UserInfo("bo", ("a", "b")))),
     "groups": with_fields(ONE, request=replace(REQUEST, user_info=UserInfo("amy", ("a", "c")))),
     "no-groups": with_fields(ONE, request=replace(REQUEST, user_info=UserInfo("amy"))),
-    "caller": with_fields(ONE, caller=()),
-    "step": with_fields(ONE, step="ephemeral"),
-    "settings": with_fields(ONE, settings="t"),
-    "snapshot": with_fields(ONE, snapshot="e"),
+    "caller": with_fields(ONE, context=context_of(caller=())),
+    "step": with_fields(ONE, context=context_of(step="ephemeral")),
+    "settings": with_fields(ONE, context=context_of(settings="t")),
+    "snapshot": with_fields(ONE, context=context_of(snapshot="e")),
 }
 OWN = {
     "uid": with_fields(ONE, request=replace(REQUEST, uid="r-2")),
     "name": with_fields(ONE, request=replace(REQUEST, name="p")),
     "time": with_fields(ONE, at=1_777_899_600_000, seconds=1.0, age=2.0),
+    "context-of-the-same": with_fields(ONE, context=context_of()),
 }
+
+
+def end_of(decision: DecidedPass) -> RecordEnd:
+    return RecordEnd(decision, ReviewUser(decision.request.user_info), (b"1",))
 
 
 @pytest.mark.parametrize("other", UNLIKE.values(), ids=UNLIKE)
 def test_a_review_that_differs_has_another_end(other: DecidedPass) -> None:
     """In each thing that an end tells of a review beside its pod."""
-    assert not RecordEnd(ONE, b"1").is_of(other)
-    assert not RecordEnd(other, b"1").is_of(ONE)
+    assert not end_of(ONE).is_of(other)
+    assert not end_of(other).is_of(ONE)
 
 
 @pytest.mark.parametrize("other", OWN.values(), ids=OWN)
 def test_what_each_record_has_of_its_own_changes_no_end(other: DecidedPass) -> None:
     """It stands before the end."""
-    assert RecordEnd(ONE, b"1").is_of(other)
+    assert end_of(ONE).is_of(other)
 
 
 @pytest.mark.parametrize(
@@ -72,6 +86,6 @@ def test_what_each_record_has_of_its_own_changes_no_end(other: DecidedPass) -> N
 def test_what_is_large_is_not_kept(request_: Request, *, kept: bool) -> None:
     """What is kept was counted before a review came with many groups."""
     decided = DecidedPod(Untouched(), None)
-    decided.keep(RecordEnd(with_fields(ONE, request=request_), b"1"))
+    decided.keep(end_of(with_fields(ONE, request=request_)))
 
     assert (decided.end is not None) is kept

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from allocator.audit.audit_log import AuditLog
+from allocator.audit.line_buffer import LineEnd
 from allocator.audit.record import Component
 from allocator.audit.record_source import RecordSource, milliseconds_of
 from allocator.config.namespace_policy import NamespacePolicy
@@ -35,6 +36,7 @@ from webhook.records.pass_records import PassRecords
 from webhook.replicas.decided_pod import LARGEST_END, LARGEST_OWN, DecidedPass, DecidedPod
 from webhook.replicas.recent_decisions import patched_pod
 from webhook.replicas.replica_records import MOST_BYTES, ReplicaRecords
+from webhook.replicas.surroundings import PassContext
 from webhook.review.admission_review import NotAReviewError, parse
 from webhook.serve.admission import PodHandler
 from webhook.serve.metrics import WebhookMetrics
@@ -75,6 +77,11 @@ USUAL = Surroundings()
 Reviewed = tuple[bytes, Surroundings]
 
 
+def whole(end: LineEnd) -> bytes:
+    """Return *end* in one piece."""
+    return b"".join(end.parts)
+
+
 @dataclass(slots=True)
 class Webhook:
     """Two reviewers of the same pods: one makes each record by itself."""
@@ -82,13 +89,15 @@ class Webhook:
     journal: AuditLog = field(init=False)
     kept: Kept = field(default_factory=Kept)
     now: Surroundings = field(default_factory=Surroundings)
-    made: list[tuple[bytes, bytes]] = field(default_factory=list)
+    made: list[tuple[bytes, LineEnd]] = field(default_factory=list)
     replicas: ReplicaRecords | None = None
 
     def handler(self, *, shares: bool, replicas: ReplicaRecords | None = None) -> PodHandler:
         self.journal = AuditLog((self.kept,), dropped=self._drop)
         source = RecordSource(Component.WEBHOOK, instance="w", version="1", caller=self._caller)
-        self.replicas = ReplicaRecords(self._remember, source) if shares else replicas
+        self.replicas = (
+            ReplicaRecords(self._remember, source, defer=self.journal.defer) if shares else replicas
+        )
         return PodHandler(
             view=self.view,
             records=PassRecords(
@@ -119,9 +128,9 @@ class Webhook:
     def _drop(self) -> None:
         raise AssertionError("dropped")
 
-    def _remember(self, start: bytes, end: bytes) -> None:
+    def _remember(self, start: bytes, end: LineEnd) -> None:
         assert len(start) <= LARGEST_OWN
-        assert len(end) <= LARGEST_END
+        assert end.size == len(whole(end)) <= LARGEST_END
         self.made.append((start, end))
         self.journal.remember_parts(start, end)
 
@@ -180,7 +189,7 @@ def test_replicas_share_all_but_what_is_their_own() -> None:
     webhook = compare([reviewed(n) for n in range(6)])
 
     rests = [end for _, end in webhook.made]
-    assert [orjson.loads(start + end)["review"] for start, end in webhook.made] == [
+    assert [orjson.loads(start + whole(end))["review"] for start, end in webhook.made] == [
         f"r-{n:04}" for n in range(6)
     ]
     assert rests[0] is not rests[1]
@@ -304,6 +313,16 @@ def test_whatever_a_tenant_writes_records_are_the_same(
     compare([reviewed(n, made[n % len(made)], userInfo=people) for n in range(4 * len(made))])
 
 
+def context_of(step: str, program: tuple[str, str, str] = ("webhook", "w", "1")) -> PassContext:
+    return PassContext(
+        program,
+        caller=CALLERS[USUAL.caller],
+        step=step,
+        settings=USUAL.settings,
+        snapshot=USUAL.snapshot,
+    )
+
+
 def decision_of(body: bytes) -> DecidedPass:
     """Return what a reviewer has recorded of one review."""
     view = Webhook().view("team-a")
@@ -311,10 +330,7 @@ def decision_of(body: bytes) -> DecidedPass:
     return DecidedPass(
         request=reviewed.request,
         decided=patched_pod(reviewed.pod, decide(reviewed.pod, view.context)),
-        caller=CALLERS[USUAL.caller],
-        settings=USUAL.settings,
-        snapshot=USUAL.snapshot,
-        step="mutate",
+        context=context_of("mutate"),
         at=milliseconds_of(NOON),
         seconds=0.0,
         age=USUAL.age,
@@ -387,19 +403,73 @@ CHANGES: dict[str, Mapping[str, object]] = {
 }
 
 
+def fresh(decision: DecidedPass, **fields: object) -> DecidedPass:
+    """Return the same pass with other *fields*, of which no record has been made."""
+    decided = DecidedPod(decision.decided.outcome, decision.decided.patch)
+    return with_fields(decision, decided=decided, **fields)
+
+
+def test_records_are_made_some_at_a_time() -> None:
+    """In their order: when they are asked for, or when they are many."""
+    made, later = list[bytes](), list[Callable[[], None]]()
+    records = ReplicaRecords(
+        lambda start, end: made.append(start + whole(end)),
+        RecordSource(Component.WEBHOOK),
+        defer=lambda make, _: later.append(make),
+    )
+
+    def ages() -> list[float]:
+        return [orjson.loads(line)["snapshot_age_seconds"] for line in made]
+
+    for number in range(3):
+        assert records.record(fresh(ONE, age=float(number)))
+    assert (made, len(later)) == ([], 1)
+    later.pop()()
+    assert ages() == [0, 1, 2]
+    for number in range(3, 200):
+        assert records.record(fresh(ONE, age=float(number)))
+        assert number - len(made) < 64
+    for make in later:
+        make()
+    assert ages() == list(range(200))
+
+
+def test_a_record_that_cannot_be_made_costs_no_other() -> None:
+    """It fails where it is counted, and those after it are made."""
+    made, later = list[bytes](), list[Callable[[], None]]()
+    records = ReplicaRecords(
+        lambda start, end: made.append(start + whole(end)),
+        RecordSource(Component.WEBHOOK),
+        defer=lambda make, _: later.append(make),
+    )
+    for at in (0, 10**16, 1000, 10**16, 2000):  # milliseconds; some are beyond the calendar
+        assert records.record(fresh(ONE, at=at))
+
+    failed = 0
+    while later:
+        try:
+            later.pop(0)()
+        except (OverflowError, ValueError):
+            failed += 1
+    assert failed == 2
+    assert [orjson.loads(line)["at"][17:19] for line in made] == ["00", "01", "02"]
+
+
 def test_a_program_may_have_any_name() -> None:
     """The record is JSON all the same."""
     made: list[bytes] = []
-    source = RecordSource(Component.WEBHOOK, instance='w"\x1b\ud800', version="1")
-    records = ReplicaRecords(lambda start, end: made.append(start + end), source)
+    records = ReplicaRecords(
+        lambda start, end: made.append(start + whole(end)), RecordSource(Component.WEBHOOK)
+    )
+    context = context_of("mutate", ("webhook", 'w"\x1b\ud800', "1"))
 
-    assert records.record(with_fields(ONE, decided=DecidedPod(OUTCOME, ONE.decided.patch)))
+    assert records.record(fresh(ONE, context=context))
     assert orjson.loads(made[0])["instance"] == 'w"\ufffd\ufffd'
 
 
 def test_passes_share_nothing() -> None:
     """A pod may have containers added later, by a pass of its own."""
-    made = recorded(ONE, ONE, ONE, with_fields(ONE, step="ephemeral"))
+    made = recorded(ONE, ONE, ONE, with_fields(ONE, context=context_of("ephemeral")))
 
     assert b'"step":"mutate"' in made[2]
     assert b'"step":"ephemeral"' in made[3]
@@ -416,7 +486,7 @@ def test_numbers_of_a_record_are_those_of_its_pass(
     """To microseconds and milliseconds, also where they are long."""
     made: list[bytes] = []
     records = ReplicaRecords(
-        lambda start, end: made.append(start + end), RecordSource(Component.WEBHOOK)
+        lambda start, end: made.append(start + whole(end)), RecordSource(Component.WEBHOOK)
     )
     assert records.record(with_fields(ONE, seconds=seconds, age=age, at=at))
     found = orjson.loads(made[0])
@@ -440,14 +510,11 @@ def recorded(*decisions: DecidedPass) -> list[bytes]:
     """Return the ends of the records of *decisions*."""
     made: list[bytes] = []
     source = RecordSource(Component.WEBHOOK)
-    records = ReplicaRecords(lambda _, end: made.append(end), source)
+    records = ReplicaRecords(lambda _, end: made.append(whole(end)), source)
     # None has an end yet, which another test left behind.
-    fresh = {
-        id(one): with_fields(one, decided=DecidedPod(one.decided.outcome, one.decided.patch))
-        for one in decisions
-    }
+    unrecorded = {id(one): fresh(one) for one in decisions}
     for decision in decisions:
-        assert records.record(fresh[id(decision)])
+        assert records.record(unrecorded[id(decision)])
     return made
 
 
@@ -479,7 +546,7 @@ def test_two_unusual_decisions_share_nothing(
     first, second = with_outcome(**one), with_outcome(**other)
     made: list[bytes] = []
     source = RecordSource(Component.WEBHOOK)
-    records = ReplicaRecords(lambda _, end: made.append(end), source)
+    records = ReplicaRecords(lambda _, end: made.append(whole(end)), source)
 
     for decision in (first, first, first, second, second, first):
         assert records.record(decision)
