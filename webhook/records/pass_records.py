@@ -15,6 +15,7 @@ from webhook.replicas.replica_records import ReplicaRecords, lone_record
 from webhook.replicas.surroundings import PassContext
 
 FleetDigest = Callable[[Snapshot, Sequence[Vocabulary]], str]
+LOOKS: Final = 64  # replicas between two looks at what their records rest on
 _NANOSECONDS: Final = 1_000_000  # of a millisecond
 
 
@@ -47,13 +48,20 @@ class PassRecords:
         self._defer = defer
         self._replicas = replicas
         self._now = now
+        self._replicas_noted = 0
         # By step, with and without a snapshot.
         self._asking: dict[str, PassContext] = {}
         self._others: dict[str, PassContext] = {}
 
     def note(self, reviewed: DecidedReview, view: AdmissionView, seconds: float) -> None:
         """Let a record be made of a pass that took *seconds*; what surrounds it is noted now."""
-        outcome, snapshot = reviewed.decided.outcome, ""
+        replicas, outcome = self._replicas, reviewed.decided.outcome
+        at = self._now() // _NANOSECONDS
+        if replicas is not None and self._note_replica(
+            reviewed, view, replicas=replicas, at=at, seconds=seconds
+        ):
+            return
+        snapshot = ""
         asks = isinstance(outcome, REQUESTING) and outcome.recorded is not None
         if asks and reviewed.step == "mutate":
             context = view.context
@@ -62,14 +70,39 @@ class PassRecords:
             request=reviewed.request,
             decided=reviewed.decided,
             context=self._context(reviewed.step, view.settings_digest, snapshot),
-            at=self._now() // _NANOSECONDS,
+            at=at,
             seconds=seconds,
             age=view.age,
         )
-        replicas = self._replicas
         if replicas is not None and isinstance(outcome, Rewritten) and replicas.record(made):
             return
         self._defer(partial(self._make, made), reviewed.size)
+
+    def _note_replica(
+        self,
+        reviewed: DecidedReview,
+        view: AdmissionView,
+        *,
+        replicas: ReplicaRecords,
+        at: int,
+        seconds: float,
+    ) -> bool:
+        """Let the record be made of a pod that is reviewed as another was, if it is."""
+        request, end = reviewed.request, reviewed.decided.end
+        if end is None:
+            return False
+        # What a record rests on is looked for now and then, because it is to be written again.
+        self._replicas_noted += 1
+        return (
+            self._replicas_noted % LOOKS != 0
+            and end.is_of(
+                request,
+                caller=self._caller(),
+                step=reviewed.step,
+                settings=view.settings_digest,
+            )
+            and replicas.record_replica(request, end, at=at, seconds=seconds, age=view.age)
+        )
 
     def _context(self, step: str, settings: str, snapshot: str) -> PassContext:
         """Return what answers of *step* rest on: the same object as long as it is the same."""

@@ -21,7 +21,8 @@ _LONGEST: Final = 512  # characters of a namespace and an operation
 class RecordEnd(LineEnd):
     """How the records of a decision end, for pods that are reviewed alike.
 
-    The pods are equal, so only what surrounds the review of one is compared.
+    The pods are equal, and so are the kinds of GPU, or the decision would be another. So only what
+    else surrounds a review is compared.
     """
 
     def __init__(self, decision: "DecidedPass", user: ReviewUser, parts: tuple[bytes, ...]) -> None:
@@ -41,13 +42,18 @@ class RecordEnd(LineEnd):
         """Say whether what is compared takes little; who asks may have many groups."""
         return len(self._namespace) + len(self._operation) <= _LONGEST and self._user.is_small
 
-    def is_of(self, decision: "DecidedPass") -> bool:
-        """Say whether the record of *decision*, which is about an equal pod, ends so."""
-        request, context = decision.request, decision.context
+    def is_of(self, request: Request, *, caller: tuple[str, ...], step: str, settings: str) -> bool:
+        """Say whether the record of *request*, which is about an equal pod, ends so.
+
+        *caller* is what the caller showed, *settings* a digest.
+        """
+        context = self._context
         return (
             self._namespace == request.namespace
             and self._operation == request.operation
-            and (self._context is context or self._context.equals(context))
+            and context.settings == settings
+            and context.step == step
+            and context.caller == caller
             and self._user.info == request.user_info
         )
 

@@ -34,6 +34,7 @@ from webhook.admission.outcome import Rewritten
 from webhook.replicas.decided_pod import LARGEST_END, DecidedPass, RecordEnd
 from webhook.replicas.kept_parts import KeptParts
 from webhook.replicas.surroundings import ReviewUsers
+from webhook.review.admission_review import Request
 from webhook.review.json_patch import EncodedPatch, joined_array
 
 MOST_BYTES: Final = 8 * 1024 * 1024  # of what is alike
@@ -121,33 +122,37 @@ class ReplicaRecords:
         return len(self._alike)
 
     def record(self, decision: DecidedPass) -> bool:
-        """Make the record of *decision* soon; return false where it has to be made by itself."""
-        request, decided = decision.request, decision.decided
-        patch = decided.patch
-        if patch is None:
+        """Make the record of *decision* soon; return false where it has to be made by itself.
+
+        Its end is kept with the decision, for :meth:`record_replica`.
+        """
+        patch = decision.decided.patch
+        end = None if patch is None else self._end(decision, patch)
+        if end is None:
             return False
+        decision.decided.keep(end)
+        return self.record_replica(
+            decision.request, end, at=decision.at, seconds=decision.seconds, age=decision.age
+        )
+
+    def record_replica(
+        self, request: Request, end: RecordEnd, *, at: int, seconds: float, age: float | None
+    ) -> bool:
+        """Make the record of *request* soon, which has *end*; return false as :meth:`record` does.
+
+        The other arguments are fields of a :class:`DecidedPass`.
+        """
         names = own_names(request)
         review, pod, pod_uid = names
         # A replica has no name yet, and no uid.
         if not is_shown(f"{review}{pod}{pod_uid}" if pod or pod_uid else review, LONGEST_NAME):
             return False
-        end = decided.end
-        if end is None or not end.is_of(decision):
-            end = self._end(decision, patch)
-            if end is None:
-                return False
-            decided.keep(end)
-        self._note(
-            _NotedRecord(names, at=decision.at, seconds=decision.seconds, age=decision.age, end=end)
-        )
-        return True
-
-    def _note(self, noted: _NotedRecord) -> None:
-        self._noted.append(noted)
+        self._noted.append(_NotedRecord(names, at=at, seconds=seconds, age=age, end=end))
         if len(self._noted) == 1:
             self._defer(self._write, 0)
         elif len(self._noted) >= _BATCH:
             self._write()
+        return True
 
     def _write(self) -> None:
         """Write the records that were noted: to write each at once takes three times as long."""

@@ -58,10 +58,6 @@ class PassContext:
             and self.caller == caller
         )
 
-    def equals(self, other: "PassContext") -> bool:
-        """Say whether *other*, of the same program, says the same."""
-        return self.first == other.first and self.last == other.last
-
 
 class ReviewUser:
     """Who asks."""

@@ -17,6 +17,7 @@ from allocator.audit.audit_log import AuditLog
 from allocator.audit.line_buffer import LineEnd
 from allocator.audit.record import Component
 from allocator.audit.record_source import RecordSource, milliseconds_of
+from allocator.catalog.vocabularies import Vocabulary
 from allocator.config.namespace_policy import NamespacePolicy
 from allocator.config.settings import Settings
 from allocator.model.decision import ModeChoice, ModeSource
@@ -32,7 +33,7 @@ from tests.unit.webhook.admission.test_audit_record import ODD
 from webhook.admission.context import AdmissionContext, AdmissionView
 from webhook.admission.decide import decide
 from webhook.admission.outcome import Rewritten
-from webhook.records.pass_records import PassRecords
+from webhook.records.pass_records import LOOKS, PassRecords
 from webhook.replicas.decided_pod import LARGEST_END, LARGEST_OWN, DecidedPass, DecidedPod
 from webhook.replicas.recent_decisions import patched_pod
 from webhook.replicas.replica_records import MOST_BYTES, ReplicaRecords
@@ -48,6 +49,7 @@ FLEETS = {
     "t4": snapshot(nodes_of(2, T4)),
     "mixed": snapshot(nodes_of(2, T4), nodes_of(8, A100_40, mode=Mode.MIG, name="n1")),
 }
+DIGESTS = {"empty": "", "t4": "e" * 32, "mixed": "f" * 32}
 CALLERS = {"nothing": (), "path": ("path",)}
 
 
@@ -68,7 +70,6 @@ class Surroundings:
 
     fleet: str = "mixed"
     settings: str = "s"
-    snapshot: str = "f" * 32
     caller: str = "path"
     age: float | None = 1.5
 
@@ -91,6 +92,7 @@ class Webhook:
     now: Surroundings = field(default_factory=Surroundings)
     made: list[tuple[bytes, LineEnd]] = field(default_factory=list)
     replicas: ReplicaRecords | None = None
+    looks: int = 0  # at the fleet
 
     def handler(self, *, shares: bool, replicas: ReplicaRecords | None = None) -> PodHandler:
         self.journal = AuditLog((self.kept,), dropped=self._drop)
@@ -103,7 +105,7 @@ class Webhook:
             records=PassRecords(
                 self.journal,
                 source,
-                fleet_digest=lambda _, __: self.now.snapshot,
+                fleet_digest=self._fleet_digest,
                 defer=self.journal.defer,
                 replicas=self.replicas,
                 now=lambda: milliseconds_of(NOON) * 1_000_000,
@@ -121,6 +123,10 @@ class Webhook:
             settings_digest=self.now.settings,
             age=self.now.age,
         )
+
+    def _fleet_digest(self, _: Snapshot, __: Sequence[Vocabulary]) -> str:
+        self.looks += 1
+        return DIGESTS[self.now.fleet]
 
     def _caller(self) -> tuple[str, ...]:
         return CALLERS[self.now.caller]
@@ -197,6 +203,14 @@ def test_replicas_share_all_but_what_is_their_own() -> None:
     assert len(webhook.made[0][0]) < 400
 
 
+def test_what_replicas_rest_on_is_looked_for_now_and_then() -> None:
+    """It is written again from time to time, also where nothing else comes for long."""
+    webhook = compare([reviewed(n) for n in range(5 * LOOKS)])
+
+    # Once for each of the first two, of which one is kept.
+    assert webhook.looks == 2 + 4
+
+
 def test_replicas_that_are_asked_for_otherwise_share_what_is_theirs_again() -> None:
     """The last review counts: those of one controller come one after another."""
     bo = {"username": "bo", "groups": ["a"]}
@@ -266,8 +280,6 @@ UNLIKE: dict[str, Callable[[int], Reviewed]] = {
         n, asking(annotations={"vgpu-admission.io/asked": "{}", "volcano.sh/vgpu-mode": "mig"})
     ),
     "settings": lambda n: reviewed(n, surroundings=Surroundings(settings="t")),
-    "snapshot": lambda n: reviewed(n, surroundings=Surroundings(snapshot="e" * 32)),
-    "no-snapshot": lambda n: reviewed(n, surroundings=Surroundings(snapshot="")),
     "fleet": lambda n: reviewed(n, surroundings=Surroundings(fleet="t4")),
     "no-fleet": lambda n: reviewed(n, surroundings=Surroundings(fleet="empty")),
     "caller": lambda n: reviewed(n, surroundings=Surroundings(caller="nothing")),
@@ -319,7 +331,7 @@ def context_of(step: str, program: tuple[str, str, str] = ("webhook", "w", "1"))
         caller=CALLERS[USUAL.caller],
         step=step,
         settings=USUAL.settings,
-        snapshot=USUAL.snapshot,
+        snapshot=DIGESTS[USUAL.fleet],
     )
 
 
