@@ -162,7 +162,7 @@ class ReplicaRecords:
                 self._remember(self._start(one), one.end)
             except Exception:
                 # Those after it are others' records.
-                self._noted = noted[place + 1 :] + self._noted
+                self._noted = noted[place + 1 :]
                 if self._noted:
                     self._defer(self._write, 0)
                 raise

@@ -1,8 +1,8 @@
 """What surrounds the reviews of pods: who asks, and what our answer rests on.
 
-Most reviews share both with the one before. So there is one object for all of them, with its JSON,
-and whether two reviews share it is said without reading texts that were kept long ago, which the
-processor would have to fetch. Runs for every review.
+Most reviews share both with the one before. So there is one object for all of them, whose JSON is
+made once, and what a review is compared with is in the caches of the processor. Runs for every
+review.
 """
 
 from typing import Final
