@@ -108,9 +108,7 @@ class PassRecords:
         """Return what answers of *step* rest on: the same object as long as it is the same."""
         caller, kept = self._caller(), self._asking if snapshot else self._others
         context = kept.get(step)
-        if context is None or not context.is_of(
-            caller, step=step, settings=settings, snapshot=snapshot
-        ):
+        if context is None or not context.is_of(caller, settings=settings, snapshot=snapshot):
             context = kept[step] = PassContext(
                 self._source.program,
                 caller=caller,

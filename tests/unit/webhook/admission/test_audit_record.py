@@ -243,6 +243,8 @@ OPERATIONS = st.sampled_from(
 
 @example([annotation_operation("\x7f", "b"), WRITES_ASKED])
 @example([WRITES_ASKED, annotation_operation("a", "b")])
+@example([annotation_operation("a", "b"), {**ASKED_OPERATION, "op": "remove"}])
+@example([annotation_operation("a", "b")] * 49 + [WRITES_ASKED, annotation_operation("a", "b")])
 @given(st.lists(OPERATIONS, max_size=5) | st.lists(OPERATIONS, min_size=48, max_size=53))
 def test_operations_on_annotations_are_recorded_without_what_was_asked(ops: list[Json]) -> None:
     """And those at odd places without their value, whichever comes last."""
@@ -260,6 +262,34 @@ def test_operations_on_annotations_are_recorded_without_what_was_asked(ops: list
 
 def is_shown_whole(op: Json) -> bool:
     return "value" in op and op["path"] != ASKED_OPERATION["path"] and is_plain(op["path"])
+
+
+ANNOTATION = annotation_operation("a", "b")
+MOUNT = {"op": "add", "path": "/spec/containers/0/volumeMounts/-", "value": {"subPath": "a"}}
+LARGE = {**MOUNT, "value": {"subPath": "a" * 9000}}
+
+
+@pytest.mark.parametrize(
+    ("ops", "shown"),
+    [
+        ([], []),
+        ([ANNOTATION], [ANNOTATION]),
+        ([MOUNT], [MOUNT]),
+        ([ANNOTATION, MOUNT], [ANNOTATION, MOUNT]),
+        ([LARGE], []),
+        ([ANNOTATION, LARGE], [ANNOTATION]),
+        ([ANNOTATION, MOUNT, LARGE], [ANNOTATION, MOUNT]),
+    ],
+    ids=["none", "annotations", "mounts", "both", "large", "large-last", "large-after"],
+)
+def test_a_patch_is_sent_whole_and_recorded_within_bounds(
+    ops: list[Json], shown: list[Json]
+) -> None:
+    """Whether it has operations on annotations, others, both or none."""
+    patch = encoded(ops)
+
+    assert orjson.loads(patch.text) == ops
+    assert orjson.loads(changes_json(patch)) == shown
 
 
 @pytest.mark.parametrize("odd", ["\x7f", "\x9b", "\u202e", "\u3164"])

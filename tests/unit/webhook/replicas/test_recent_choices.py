@@ -21,7 +21,8 @@ CONTEXTS = {
     "another-fleet": structs.replace(ONE, snapshot=snapshot(nodes_of(2, T4))),
     "no-fleet": structs.replace(ONE, snapshot=snapshot()),
     "incomplete": structs.replace(ONE, snapshot=snapshot(complete=False)),
-    "mixed": structs.replace(ONE, snapshot=replace(MIXED, mixed=True)),
+    "one-node-has-several-kinds": structs.replace(ONE, snapshot=replace(MIXED, mixed=True)),
+    "another-node-is-unknown": structs.replace(ONE, snapshot=replace(MIXED, complete=False)),
     "settings": structs.replace(ONE, settings=Settings(prefer=Prefer.DENSITY)),
     "namespace-prefers": structs.replace(ONE, namespace=NamespacePolicy(prefer=Prefer.ISOLATION)),
     "namespace-demands": structs.replace(ONE, namespace=NamespacePolicy(min_isolation="mig")),
@@ -53,8 +54,11 @@ def test_equal_requests_get_the_same_choice() -> None:
 def test_what_else_decides_is_heeded(other: AdmissionContext) -> None:
     """Whichever comes first, and when it is as before again."""
     recent = RecentChoices()
+    # More than one node has, of which each container fits.
+    several = asking_pod(ask(memory=39_000, count=5), ask(memory=39_000, count=5, name="second"))
     for context in (ONE, other, ONE, other, other):
-        assert recent.choose(request(), context, None) == alone(request(), context)
+        for asked in (request(), request(60_000), request(10**6), several):
+            assert recent.choose(asked, context, None) == alone(asked, context)
 
 
 def test_what_an_earlier_pass_chose_stays() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -39,6 +40,7 @@ from webhook.replicas.recent_decisions import patched_pod
 from webhook.replicas.replica_records import MOST_BYTES, ReplicaRecords
 from webhook.replicas.surroundings import PassContext
 from webhook.review.admission_review import NotAReviewError, parse
+from webhook.review.json_patch import encoded
 from webhook.serve.admission import PodHandler
 from webhook.serve.metrics import WebhookMetrics
 
@@ -159,6 +161,12 @@ class Webhook:
         for line in lines:
             strict_record(line)
         records = [orjson.loads(line) for line in lines]
+        around = {json.loads(body)["request"]["uid"]: now for body, now in reviews}
+        for one in records:
+            now = around[one["review"]]
+            assert (one["settings"], one["caller"]) == (now.settings, [*CALLERS[now.caller]])
+            if one["outcome"] == "rewritten":
+                assert one.get("snapshot", "") == DIGESTS[now.fleet]
         assert len({record.pop("id") for record in records}) == len(records)
         return sorted(records, key=lambda record: str(record["review"]))
 
@@ -421,6 +429,21 @@ def fresh(decision: DecidedPass, **fields: object) -> DecidedPass:
     return with_fields(decision, decided=decided, **fields)
 
 
+@pytest.mark.parametrize(
+    "ops",
+    [
+        [{"op": "add", "path": "/metadata/annotations/a", "value": "b"}],
+        [{"op": "add", "path": "/spec/schedulerName", "value": "volcano"}],
+    ],
+    ids=["annotations", "others"],
+)
+def test_a_patch_of_one_kind_is_recorded(ops: list[dict[str, Any]]) -> None:
+    """Where an earlier pass wrote the rest."""
+    made = recorded(with_fields(ONE, decided=DecidedPod(OUTCOME, encoded(ops))))
+
+    assert orjson.loads(b'{"schema":' + made[0])["changes"] == ops
+
+
 def test_records_are_made_some_at_a_time() -> None:
     """In their order: when they are asked for, or when they are many."""
     made, later = list[bytes](), list[Callable[[], None]]()
@@ -454,7 +477,7 @@ def test_a_record_that_cannot_be_made_costs_no_other() -> None:
         RecordSource(Component.WEBHOOK),
         defer=lambda make, _: later.append(make),
     )
-    for at in (0, 10**16, 1000, 10**16, 2000):  # milliseconds; some are beyond the calendar
+    for at in (0, 10**16, 10**16, 1000, 2000):  # milliseconds; some are beyond the calendar
         assert records.record(fresh(ONE, at=at))
 
     failed = 0
