@@ -5,12 +5,12 @@ from datetime import datetime
 from typing import Final
 
 import msgspec
-import orjson
 
 LONGEST: Final = 64  # characters
 LONGEST_NAME: Final = 253  # characters of an object's name
 _LONG: Final = 100  # characters; to look each of more up would take three times as long
 _DELETE: Final = "\x7f"
+_ENCODE: Final = msgspec.json.Encoder().encode
 _PLAIN_ASCII: Final = bytes(range(0x20, 0x7F))
 # What Unicode calls printable and nobody sees: fillers, joiners and selectors without a glyph.
 _INVISIBLE: Final = frozenset(
@@ -84,7 +84,7 @@ def _needs_no_escape(text: str) -> bool:
     """Say whether *text* is plain, and has neither quotes nor backslashes."""
     if text.isascii():
         # An encoder escapes all others, and is ten times faster than what looks each up.
-        return len(orjson.dumps(text)) == len(text) + 2 and _DELETE not in text
+        return len(_ENCODE(text)) == len(text) + 2 and _DELETE not in text
     return is_plain(text) and not ('"' in text or "\\" in text)
 
 
