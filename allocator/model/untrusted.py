@@ -9,8 +9,6 @@ import msgspec
 LONGEST: Final = 64  # characters
 LONGEST_NAME: Final = 253  # characters of an object's name
 _LONG: Final = 100  # characters; to look each of more up would take three times as long
-_DELETE: Final = "\x7f"
-_ENCODE: Final = msgspec.json.Encoder().encode
 _PLAIN_ASCII: Final = bytes(range(0x20, 0x7F))
 # What Unicode calls printable and nobody sees: fillers, joiners and selectors without a glyph.
 _INVISIBLE: Final = frozenset(
@@ -70,22 +68,15 @@ def escaped(value: str | int, longest: int = LONGEST) -> str:
 
 def is_shown(text: str, longest: int = LONGEST) -> bool:
     """Say whether :func:`escaped` returns *text* as it is."""
-    return len(text) <= longest and _needs_no_escape(text)
+    return len(text) <= longest and is_plain(text) and not ('"' in text or "\\" in text)
 
 
 def all_shown(texts: Sequence[str], longest: int = LONGEST) -> Sequence[str]:
     """Return *texts* with :func:`escaped` applied to each; most need no change."""
-    if _needs_no_escape("".join(texts)) and _all_short(texts, longest):
+    plain = "".join(texts)
+    if is_plain(plain) and not ('"' in plain or "\\" in plain) and _all_short(texts, longest):
         return texts
     return [escaped(text, longest) for text in texts]
-
-
-def _needs_no_escape(text: str) -> bool:
-    """Say whether *text* is plain, and has neither quotes nor backslashes."""
-    if text.isascii():
-        # An encoder escapes all others, and is ten times faster than what looks each up.
-        return len(_ENCODE(text)) == len(text) + 2 and _DELETE not in text
-    return is_plain(text) and not ('"' in text or "\\" in text)
 
 
 def _all_short(texts: Iterable[str], longest: int) -> bool:

@@ -14,7 +14,6 @@ from allocator.replay.content import content_digest
 from allocator.replay.fleet_codec import encode_fleet
 from allocator.replay.node_codec import encode_node
 
-LOOKS: Final = 64  # reviews between two looks at the clock
 MOST_REMEMBERED: Final = 8192  # digests; a node that changes has a new one
 # A record may have been dropped, and a store may have forgotten one that nothing named for long.
 WRITTEN_AGAIN_AFTER: Final = timedelta(hours=1)
@@ -32,7 +31,6 @@ class SnapshotRecords:
         self._vocabularies: Sequence[Vocabulary] = ()
         self._mixed = self._complete = False
         self._digest = ""
-        self._looks = 0  # of reviews
         self._due = datetime.min.replace(tzinfo=UTC)  # when that is written again
 
     def fleet(self, snapshot: Snapshot, vocabularies: Sequence[Vocabulary]) -> str:
@@ -42,7 +40,7 @@ class SnapshotRecords:
             and vocabularies is self._vocabularies
             and snapshot.mixed == self._mixed
             and snapshot.complete == self._complete
-            and not self._is_due()
+            and self._writer.now() < self._due
         ):
             return self._digest
         digest = self._written_digest(encode_fleet(snapshot, vocabularies))
@@ -50,11 +48,6 @@ class SnapshotRecords:
         self._mixed, self._complete, self._digest = snapshot.mixed, snapshot.complete, digest
         self._due = self._written[digest] + WRITTEN_AGAIN_AFTER
         return digest
-
-    def _is_due(self) -> bool:
-        """Say whether the last fleet is to be written again; looks at the clock now and then."""
-        self._looks += 1
-        return self._looks % LOOKS == 0 and self._writer.now() >= self._due
 
     def node(
         self, node: Node, vocabularies: Sequence[Vocabulary], geometries: Geometries | None

@@ -16,13 +16,13 @@ class ChosenMode(Value, frozen=True):
     outcome: ModeOutcome
 
 
-Choose = Callable[[PodRequest, AdmissionContext, ModeChoice | None], ChosenMode]
+ChooseMode = Callable[[PodRequest, AdmissionContext, ModeChoice | None], ChosenMode]
 
 
-def choose(
+def chosen_mode(
     request: PodRequest, context: AdmissionContext, earlier: ModeChoice | None
 ) -> ChosenMode:
-    """Choose a mode for *request*; *earlier* is what an earlier pass chose."""
+    """Return the mode of *request* in *context*; *earlier* is what an earlier pass chose."""
     outcome = choose_mode(
         request,
         context.snapshot,

@@ -17,7 +17,7 @@ from allocator.request.admitted import Asked, earlier_pass, named_mode, without_
 from allocator.request.annotation_keys import read_keys, unread_key_warnings
 from allocator.request.parse import lost_findings, parse_request, unserved_findings
 from webhook.admission import reinvocation, tenant_checks
-from webhook.admission.choice import Choose, choose
+from webhook.admission.choice import ChooseMode, chosen_mode
 from webhook.admission.containers import ContainerRef, container_refs
 from webhook.admission.context import AdmissionContext
 from webhook.admission.outcome import GpusHidden, Outcome, Refused, Rewritten, Untouched
@@ -26,10 +26,10 @@ from webhook.review.json_patch import Intent, operations
 from webhook.review.pod_schema import Pod
 
 
-def decide(pod: Pod, context: AdmissionContext, choose_: Choose = choose) -> Outcome:
+def decide(pod: Pod, context: AdmissionContext, choose: ChooseMode = chosen_mode) -> Outcome:
     """Decide about one pod at CREATE: parse its request, find obstacles, intend a change.
 
-    *choose_* chooses the mode as :func:`choose` does.
+    *choose* chooses the mode as :func:`chosen_mode` does, and may remember what it chose.
     """
     containers, init_containers = pod.spec.containers, pod.spec.init_containers or ()
     request = parse_request(
@@ -46,7 +46,7 @@ def decide(pod: Pod, context: AdmissionContext, choose_: Choose = choose) -> Out
         asked = reinvocation.encode_asked(reinvocation.as_it_stands(pod))
         digest = _digest(pod, asked, constraints=_annotations_as_they_stand(pod, context))
         return Refused(request, digest)
-    return _with_request(pod, request, context, choose_=choose_)
+    return _with_request(pod, request, context, choose=choose)
 
 
 def _without_request(pod: Pod, context: AdmissionContext) -> Outcome:
@@ -82,7 +82,7 @@ class _AskedRequest(Value, frozen=True):
 
 
 def _with_request(
-    pod: Pod, request: PodRequest, context: AdmissionContext, *, choose_: Choose
+    pod: Pod, request: PodRequest, context: AdmissionContext, *, choose: ChooseMode
 ) -> Outcome:
     """Decide about a pod that asks for vGPU: what was asked, the mode, the rewritten pod.
 
@@ -90,7 +90,7 @@ def _with_request(
     first, it is the same in each pass, and a refusal for want of a mode carries it as well.
     """
     asked = _asked_request(pod, request, context)
-    chosen = choose_(asked.request, context, asked.chosen_before)
+    chosen = choose(asked.request, context, asked.chosen_before)
     recorded = RecordedRequest(
         request=chosen.asked, namespace=context.namespace, earlier=asked.chosen_before
     )

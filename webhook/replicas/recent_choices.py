@@ -10,7 +10,7 @@ from typing import Final
 from allocator.config.namespace_policy import ANY_MODE
 from allocator.model.decision import ModeChoice
 from allocator.model.request import PodRequest
-from webhook.admission.choice import ChosenMode, choose
+from webhook.admission.choice import ChosenMode, chosen_mode
 from webhook.admission.context import AdmissionContext
 
 MOST_CHOICES: Final = 1024
@@ -30,20 +30,20 @@ class RecentChoices:
         """Return how many choices are kept."""
         return len(self._chosen)
 
-    def choose(
+    def chosen_mode(
         self, request: PodRequest, context: AdmissionContext, earlier: ModeChoice | None
     ) -> ChosenMode:
-        """Choose as :func:`choose` does."""
+        """Return what the function of this name does."""
         # What an earlier pass or the namespace demands decides at once.
         if earlier is not None or context.namespace != ANY_MODE:
-            return choose(request, context, earlier)
-        if self._context is None or not _are_same(self._context, context):
+            return chosen_mode(request, context, earlier)
+        if self._context is None or not choose_alike(self._context, context):
             self._chosen.clear()
         self._context = context  # the next comparison is the faster
         chosen = self._chosen.get(request)
         if chosen is not None:
             return chosen
-        chosen = choose(request, context, earlier)
+        chosen = chosen_mode(request, context, earlier)
         if _is_small(request):
             if len(self._chosen) >= MOST_CHOICES:
                 self._chosen.clear()
@@ -51,8 +51,11 @@ class RecentChoices:
         return chosen
 
 
-def _are_same(one: AdmissionContext, other: AdmissionContext) -> bool:
-    """Say whether all that :func:`choose` reads is the same, besides the namespace."""
+def choose_alike(one: AdmissionContext, other: AdmissionContext) -> bool:
+    """Say whether modes are chosen alike in both, but for what their namespaces demand.
+
+    Of a fleet, only its kinds of GPU decide.
+    """
     fleet, others = one.snapshot, other.snapshot
     return (
         (fleet.offers is others.offers or fleet.offers == others.offers)

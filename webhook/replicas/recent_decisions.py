@@ -15,7 +15,7 @@ from webhook.admission.decide import decide
 from webhook.admission.outcome import CHANGING, Outcome, Rewritten
 from webhook.replicas.decided_pod import KEPT_END, DecidedPod
 from webhook.replicas.kept_parts import KeptParts, SeenNames
-from webhook.replicas.recent_choices import RecentChoices
+from webhook.replicas.recent_choices import RecentChoices, choose_alike
 from webhook.review.json_patch import encoded, operations
 from webhook.review.pod_schema import Container, Pod, PodSpec, Volume, VolumeMount
 
@@ -64,12 +64,12 @@ class RecentDecisions:
         owners = pod.metadata.owner_references
         # The pods of a controller that draws no name for each are no replicas.
         if not owners or pod.metadata.name or size > LARGEST_REVIEW:
-            return patched_pod(pod, decide(pod, context, self._choices.choose))
+            return patched_pod(pod, decide(pod, context, self._choices.chosen_mode))
         owner = owners[0].uid
         kept = self._kept.get(owner)
         if kept is not None and kept.is_of(pod, context):
             return kept.decided
-        decided = patched_pod(pod, decide(pod, context, self._choices.choose))
+        decided = patched_pod(pod, decide(pod, context, self._choices.chosen_mode))
         if self._seen.note(owner) and isinstance(decided.outcome, Rewritten):
             made = _Decision(without_drawn(pod), context, decided)
             self._kept.keep(owner, made, size * _OBJECTS + KEPT_END)
@@ -132,13 +132,9 @@ def _without(entry: _Entry, drawn: str) -> _Entry:
 
 
 def _are_same(one: AdmissionContext, other: AdmissionContext) -> bool:
-    """Say whether decisions in both come out alike: of a fleet, only its kinds of GPU decide."""
-    fleet, others = one.snapshot, other.snapshot
+    """Say whether decisions in both come out alike."""
     return (
-        (fleet.offers is others.offers or fleet.offers == others.offers)
-        and fleet.mixed == others.mixed
-        and fleet.complete == others.complete
-        and (one.settings is other.settings or one.settings == other.settings)
+        choose_alike(one, other)
         and (one.vocabularies is other.vocabularies or one.vocabularies == other.vocabularies)
         and (one.lost is other.lost or one.lost == other.lost)
         and (one.geometries is other.geometries or one.geometries == other.geometries)

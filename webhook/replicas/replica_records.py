@@ -155,7 +155,7 @@ class ReplicaRecords:
         return True
 
     def _write(self) -> None:
-        """Write the records that were noted: to write each at once takes three times as long."""
+        """Write the records that were noted: together they cost less than one by one."""
         noted, self._noted = self._noted, []
         for place, one in enumerate(noted):
             try:

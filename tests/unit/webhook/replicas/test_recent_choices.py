@@ -11,7 +11,7 @@ from allocator.model.decision import ModeChoice, ModeSource
 from allocator.model.request import Filters, Mode, PodRequest
 from tests.builders.model import A100_40, T4, ask, nodes_of, snapshot
 from tests.builders.model import pod as asking_pod
-from webhook.admission.choice import ChosenMode, choose
+from webhook.admission.choice import ChosenMode, chosen_mode
 from webhook.admission.context import AdmissionContext
 from webhook.replicas.recent_choices import MOST_CHOICES, RecentChoices
 
@@ -35,19 +35,19 @@ def request(memory: int = 3000, **fields: object) -> PodRequest:
 
 
 def alone(asked: PodRequest, context: AdmissionContext) -> ChosenMode:
-    return choose(asked, context, None)
+    return chosen_mode(asked, context, None)
 
 
 def test_equal_requests_get_the_same_choice() -> None:
     """The same object, with the request that was first."""
     recent, first = RecentChoices(), request()
-    chosen = recent.choose(first, ONE, None)
+    chosen = recent.chosen_mode(first, ONE, None)
 
     assert chosen == alone(first, ONE)
     assert chosen.asked is first
-    assert recent.choose(request(), structs.replace(ONE), None) is chosen
-    assert recent.choose(request(4000), ONE, None) == alone(request(4000), ONE)
-    assert recent.choose(request(), ONE, None) is chosen
+    assert recent.chosen_mode(request(), structs.replace(ONE), None) is chosen
+    assert recent.chosen_mode(request(4000), ONE, None) == alone(request(4000), ONE)
+    assert recent.chosen_mode(request(), ONE, None) is chosen
 
 
 @pytest.mark.parametrize("other", CONTEXTS.values(), ids=CONTEXTS)
@@ -58,15 +58,15 @@ def test_what_else_decides_is_heeded(other: AdmissionContext) -> None:
     several = asking_pod(ask(memory=39_000, count=5), ask(memory=39_000, count=5, name="second"))
     for context in (ONE, other, ONE, other, other):
         for asked in (request(), request(60_000), request(10**6), several):
-            assert recent.choose(asked, context, None) == alone(asked, context)
+            assert recent.chosen_mode(asked, context, None) == alone(asked, context)
 
 
 def test_what_an_earlier_pass_chose_stays() -> None:
     """It is neither remembered nor overruled by what is."""
     recent, earlier = RecentChoices(), ModeChoice(Mode.HAMI_CORE, ModeSource.ONLY, "because")
     for chosen_before in (None, earlier, None):
-        chosen = recent.choose(request(), ONE, chosen_before)
-        assert chosen == choose(request(), ONE, chosen_before)
+        chosen = recent.chosen_mode(request(), ONE, chosen_before)
+        assert chosen == chosen_mode(request(), ONE, chosen_before)
     assert len(recent) == 1
 
 
@@ -74,7 +74,7 @@ def test_what_is_kept_is_bounded() -> None:
     """However many amounts a tenant thinks of."""
     recent = RecentChoices()
     for memory in range(1000, 1000 + MOST_CHOICES + 10):
-        assert recent.choose(request(memory), ONE, None) == alone(request(memory), ONE)
+        assert recent.chosen_mode(request(memory), ONE, None) == alone(request(memory), ONE)
 
     assert len(recent) == 10
 
@@ -93,5 +93,5 @@ def test_what_is_large_is_not_kept(large: PodRequest) -> None:
     """A tenant decides how long names are."""
     recent = RecentChoices()
 
-    assert recent.choose(large, ONE, None) == alone(large, ONE)
+    assert recent.chosen_mode(large, ONE, None) == alone(large, ONE)
     assert len(recent) == 0

@@ -429,6 +429,15 @@ def fresh(decision: DecidedPass, **fields: object) -> DecidedPass:
     return with_fields(decision, decided=decided, **fields)
 
 
+def deferred_records(made: list[bytes], later: list[Callable[[], None]]) -> ReplicaRecords:
+    """Return what leaves to *later* what makes records, and adds them to *made*."""
+    return ReplicaRecords(
+        lambda start, end: made.append(start + whole(end)),
+        RecordSource(Component.WEBHOOK),
+        defer=lambda make, _: later.append(make),
+    )
+
+
 @pytest.mark.parametrize(
     "ops",
     [
@@ -447,11 +456,7 @@ def test_a_patch_of_one_kind_is_recorded(ops: list[dict[str, Any]]) -> None:
 def test_records_are_made_some_at_a_time() -> None:
     """In their order: when they are asked for, or when they are many."""
     made, later = list[bytes](), list[Callable[[], None]]()
-    records = ReplicaRecords(
-        lambda start, end: made.append(start + whole(end)),
-        RecordSource(Component.WEBHOOK),
-        defer=lambda make, _: later.append(make),
-    )
+    records = deferred_records(made, later)
 
     def ages() -> list[float]:
         return [orjson.loads(line)["snapshot_age_seconds"] for line in made]
@@ -472,11 +477,7 @@ def test_records_are_made_some_at_a_time() -> None:
 def test_a_record_that_cannot_be_made_costs_no_other() -> None:
     """It fails where it is counted, and those after it are made."""
     made, later = list[bytes](), list[Callable[[], None]]()
-    records = ReplicaRecords(
-        lambda start, end: made.append(start + whole(end)),
-        RecordSource(Component.WEBHOOK),
-        defer=lambda make, _: later.append(make),
-    )
+    records = deferred_records(made, later)
     for at in (0, 10**16, 10**16, 1000, 2000):  # milliseconds; some are beyond the calendar
         assert records.record(fresh(ONE, at=at))
 
