@@ -20,6 +20,7 @@ import orjson
 import uvloop
 
 from allocator.audit.audit_log import AuditLog
+from allocator.audit.line_buffer import line_count
 from allocator.cli.http_server import App, Listen, Receive, Scope, Send
 from allocator.cli.process import freeze_when_settled
 from allocator.config.fleet_file import load_fleet
@@ -39,7 +40,6 @@ from webhook.serve.metrics import WebhookMetrics
 
 HOST: Final = "127.0.0.1"
 SWAP_SECONDS: Final = 0.1
-SHORTEST: Final = 64  # bytes of a record
 
 FLEET: Final = """
 nodes:
@@ -122,11 +122,8 @@ class CountingSink:
     count: int = 0
 
     def write(self, data: bytes) -> None:
-        """Count the lines of *data*; none is shorter than ``SHORTEST``, so a search is quick."""
-        at = data.find(b"\n")
-        while at >= 0:
-            self.count += 1
-            at = data.find(b"\n", at + SHORTEST)
+        """Count the lines of *data*."""
+        self.count += line_count(data)
 
     def flush(self) -> None:
         """Do nothing."""

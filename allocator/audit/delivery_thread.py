@@ -17,6 +17,7 @@ from typing import Final, Protocol
 import structlog
 
 from allocator.audit.delivery_client import Acknowledged, Answer, NotDelivered, TooLarge
+from allocator.audit.line_buffer import line_count
 from allocator.audit.outbox_files import Outbox, Parcel
 from kube.clock import SYSTEM, Clock
 
@@ -119,7 +120,7 @@ class AuditDelivery:
 
     def write(self, data: bytes, /) -> None:
         """Queue *data*, whole JSON lines, or drop and count them; never waits."""
-        records = data.count(b"\n")
+        records = line_count(data)
         with self._queue.lock:
             fits = self._queue.size + len(data) <= self._settings.queue_limit
             was_empty = not self._queue.chunks
