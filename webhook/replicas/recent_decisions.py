@@ -20,6 +20,9 @@ from webhook.review.json_patch import encoded, operations
 from webhook.review.pod_schema import Container, Pod, PodSpec, Volume, VolumeMount
 
 MOST_BYTES: Final = 16 * 1024 * 1024
+# Of pods that are the first of their owner, as far as we know. The others of a workload mostly
+# come soon, and a pod that is alone must not take the place of a workload.
+_MOST_FIRST: Final = MOST_BYTES // 4
 LARGEST_REVIEW: Final = 64 * 1024  # bytes
 _OBJECTS: Final = 6  # bytes that a pod takes, and its review, for each byte of it
 # The API server mounts a token into most containers, from a volume with five drawn characters.
@@ -29,18 +32,21 @@ _Entry = TypeVar("_Entry", Volume, VolumeMount)
 
 
 class _Decision:
-    """A pod, as :func:`without_drawn` returns it, and what was decided about it in a context."""
+    """A pod, and what was decided about it in a context."""
 
     def __init__(self, pod: Pod, context: AdmissionContext, decided: DecidedPod) -> None:
         self.decided = decided
         self._pod = pod
         self._context = context
+        self._is_as_sent = True
 
     def is_of(self, pod: Pod, context: AdmissionContext) -> bool:
         """Say whether *pod* would be decided alike in *context*."""
         if not _are_same(self._context, context):
             return False
         self._context = context  # the next comparison is the faster
+        if self._is_as_sent:
+            self._pod, self._is_as_sent = without_drawn(self._pod), False
         return self._pod == without_drawn(pod)
 
 
@@ -52,12 +58,14 @@ class RecentDecisions:
         self._seen = SeenNames()
         self._choices = RecentChoices()
         # By the uid of the owner.
-        self._kept = KeptParts[_Decision](most_bytes=MOST_BYTES, largest=MOST_BYTES)
+        most = MOST_BYTES - _MOST_FIRST
+        self._first = KeptParts[_Decision](most_bytes=_MOST_FIRST, largest=_MOST_FIRST)
+        self._kept = KeptParts[_Decision](most_bytes=most, largest=most)
 
     @property
     def size(self) -> int:
         """Return the bytes of all that is kept."""
-        return self._kept.size
+        return self._first.size + self._kept.size
 
     def decide(self, pod: Pod, context: AdmissionContext, size: int) -> DecidedPod:
         """Decide about *pod*, whose review has *size* bytes, in *context*."""
@@ -66,13 +74,13 @@ class RecentDecisions:
         if not owners or pod.metadata.name or size > LARGEST_REVIEW:
             return patched_pod(pod, decide(pod, context, self._choices.chosen_mode))
         owner = owners[0].uid
-        kept = self._kept.get(owner)
+        kept = self._kept.get(owner) or self._first.get(owner)
         if kept is not None and kept.is_of(pod, context):
             return kept.decided
         decided = patched_pod(pod, decide(pod, context, self._choices.chosen_mode))
-        if self._seen.note(owner) and isinstance(decided.outcome, Rewritten):
-            made = _Decision(without_drawn(pod), context, decided)
-            self._kept.keep(owner, made, size * _OBJECTS + KEPT_END)
+        parts = self._kept if self._seen.note(owner) else self._first
+        if isinstance(decided.outcome, Rewritten):
+            parts.keep(owner, _Decision(pod, context, decided), size * _OBJECTS + KEPT_END)
         return decided
 
 
