@@ -10,6 +10,7 @@ LONGEST: Final = 64  # characters
 LONGEST_NAME: Final = 253  # characters of an object's name
 _LONG: Final = 100  # characters; to look each of more up would take three times as long
 _PLAIN_ASCII: Final = bytes(range(0x20, 0x7F))
+_SHOWN_ASCII: Final = _PLAIN_ASCII.translate(None, b'"\\')
 # What Unicode calls printable and nobody sees: fillers, joiners and selectors without a glyph.
 _INVISIBLE: Final = frozenset(
     "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0"
@@ -68,15 +69,20 @@ def escaped(value: str | int, longest: int = LONGEST) -> str:
 
 def is_shown(text: str, longest: int = LONGEST) -> bool:
     """Say whether :func:`escaped` returns *text* as it is."""
-    return len(text) <= longest and is_plain(text) and not ('"' in text or "\\" in text)
+    return len(text) <= longest and _needs_no_escape(text)
 
 
 def all_shown(texts: Sequence[str], longest: int = LONGEST) -> Sequence[str]:
     """Return *texts* with :func:`escaped` applied to each; most need no change."""
-    plain = "".join(texts)
-    if is_plain(plain) and not ('"' in plain or "\\" in plain) and _all_short(texts, longest):
+    if _all_short(texts, longest) and _needs_no_escape("".join(texts)):
         return texts
     return [escaped(text, longest) for text in texts]
+
+
+def _needs_no_escape(text: str) -> bool:
+    if len(text) > _LONG and text.isascii():
+        return not text.encode().translate(None, _SHOWN_ASCII)
+    return is_plain(text) and not ('"' in text or "\\" in text)
 
 
 def _all_short(texts: Iterable[str], longest: int) -> bool:

@@ -2,10 +2,10 @@
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
-from allocator.audit.record_source import content_id
+from allocator.audit.record_source import content_id, milliseconds_of
 from allocator.audit.record_writer import RecordWriter
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.mig.geometry import Geometries
@@ -31,22 +31,27 @@ class SnapshotRecords:
         self._vocabularies: Sequence[Vocabulary] = ()
         self._mixed = self._complete = False
         self._digest = ""
-        self._due = datetime.min.replace(tzinfo=UTC)  # when that is written again
+        self._due = 0  # when that is written again, in milliseconds since 1970
 
-    def fleet(self, snapshot: Snapshot, vocabularies: Sequence[Vocabulary]) -> str:
-        """Return the digest of the kinds of GPU in *snapshot*, for decisions at CREATE."""
+    def fleet(self, snapshot: Snapshot, vocabularies: Sequence[Vocabulary], at: int) -> str:
+        """Return the digest of the kinds of GPU in *snapshot*, for a decision at CREATE.
+
+        *at* is when that was made, in milliseconds since 1970.
+        """
+        offers = snapshot.offers
         if (
-            snapshot.offers is self._offers
+            (offers is self._offers or offers == self._offers)
             and vocabularies is self._vocabularies
             and snapshot.mixed == self._mixed
             and snapshot.complete == self._complete
-            and self._writer.now() < self._due
+            and at < self._due
         ):
+            self._offers = offers  # the next comparison is the faster
             return self._digest
         digest = self._written_digest(encode_fleet(snapshot, vocabularies))
-        self._offers, self._vocabularies = snapshot.offers, vocabularies
+        self._offers, self._vocabularies = offers, vocabularies
         self._mixed, self._complete, self._digest = snapshot.mixed, snapshot.complete, digest
-        self._due = self._written[digest] + WRITTEN_AGAIN_AFTER
+        self._due = milliseconds_of(self._written[digest] + WRITTEN_AGAIN_AFTER)
         return digest
 
     def node(

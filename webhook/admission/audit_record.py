@@ -23,10 +23,10 @@ from webhook.admission.outcome import REQUESTING, GpusHidden, Outcome, Refused, 
 from webhook.review.admission_review import Request, UserInfo
 from webhook.review.json_patch import (
     ANNOTATIONS,
+    ASKED_PATH,
     EncodedPatch,
     Operation,
     joined_array,
-    pointer_token,
 )
 from webhook.review.pod_schema import Metadata
 
@@ -41,9 +41,8 @@ MOST_WARNINGS = 16
 _MOST_CONTAINERS = 64
 _NOBODY = Metadata()
 OwnNames = tuple[str, str, str]
-_ASKED_PATH = f"{ANNOTATIONS}/{pointer_token(ASKED_KEY)}"
-_ASKED_SHOWN: Final = orjson.dumps({"op": "add", "path": _ASKED_PATH})
-_ASKED_START: Final = _ASKED_SHOWN[:-1] + b',"value":'
+_ASKED_SHOWN: Final = orjson.dumps({"op": "add", "path": ASKED_PATH})
+_ASKED_NEXT: Final = b"," + _ASKED_SHOWN
 _STAGES = {Stage.INIT: "init", Stage.SIDECAR: "sidecar", Stage.APP: "main"}
 
 
@@ -85,8 +84,13 @@ def record(
 
 def own_names(request: Request) -> OwnNames:
     """Return the uid of a review, and the name and uid of its pod as they were sent."""
-    metadata = request.object.metadata if request.object is not None else _NOBODY
+    metadata = metadata_of(request)
     return request.uid, request.name or metadata.name or "", metadata.uid or ""
+
+
+def metadata_of(request: Request) -> Metadata:
+    """Return that of the pod under review."""
+    return request.object.metadata if request.object is not None else _NOBODY
 
 
 def own_fields(request: Request, context: DecisionContext) -> dict[str, Any]:
@@ -106,27 +110,36 @@ def own_fields(request: Request, context: DecisionContext) -> dict[str, Any]:
     return fields
 
 
-def workload_json(request: Request, outcome: Rewritten, user: str) -> str:
-    """Return what the records of pods of a workload share about which one decision was made.
+def pod_json(request: Request) -> bytes:
+    """Return what the record of *request* says of its pod, but for the names of the pod.
 
-    It is the JSON of fields from ``outcome`` to ``digest``; *user* is that of who asks.
+    It is the JSON of fields without braces, which the pods of a workload share.
     """
-    texts = json_texts(_pod_texts(request))
-    owners = ",".join(
-        [
-            f'{{"kind":"{texts[at]}","name":"{texts[at + 1]}","uid":"{texts[at + 2]}"}}'
-            for at in range(_FIRST_OWNER, len(texts), 3)
-        ]
-    )
-    return (
-        f'"outcome":"{word(outcome)}","operation":"{texts[0]}","namespace":"{texts[1]}",'
-        f'"generate_name":"{texts[2]}","owners":[{owners}],{user}"digest":"{outcome.digest}",'
-    )
+    texts = _pod_texts(request)
+    fields = b"" if _has_long_text(texts) else _json_of(_pod_fields(texts))
+    if not fields or _has_odd_text(fields):  # hardly ever
+        fields = orjson.dumps(_pod_fields(all_shown(texts, LONGEST_NAME)))
+    return fields[1:-1]
+
+
+def _has_long_text(texts: list[str]) -> bool:
+    for text in texts:  # noqa: SIM110 -- compiled, a loop costs less than a generator
+        if len(text) > LONGEST_NAME:
+            return True
+    return False
+
+
+def _json_of(fields: dict[str, Any]) -> bytes:
+    """Return *fields* as JSON; empty where that cannot be."""
+    try:
+        return orjson.dumps(fields)
+    except TypeError:  # such as half a character
+        return b""
 
 
 def alike_fields(outcome: Rewritten) -> dict[str, Any]:
     """Return the fields that the records of all pods share that are alike: asked and given."""
-    fields = _given_fields(outcome)
+    fields = {"outcome": word(outcome), **_given_fields(outcome)}
     if outcome.recorded is not None:
         fields["asked"] = encode_request(outcome.recorded)
     return fields
@@ -170,9 +183,9 @@ def changes_json(patch: EncodedPatch) -> bytes:
 
 
 def changes_parts(patch: EncodedPatch) -> tuple[bytes, bytes]:
-    """Return how :func:`changes_json` begins and ends, as :func:`joined_array` takes it.
+    """Return the two parts of :func:`changes_json`, as :func:`joined_array` takes them.
 
-    The end is nearly always that of the patch, and need not be copied. Some of our values name a
+    The second is nearly always that of the patch, and need not be copied. Some of our values name a
     container, which the API server has not checked yet.
     """
     last = patch.last
@@ -187,25 +200,18 @@ def _has_odd_text(json: bytes) -> bool:
 
 
 def _shown_annotations(patch: EncodedPatch) -> bytes:
-    """Return the JSON of the operations on annotations, without the closing bracket."""
-    ops = patch.annotations[:_MOST_CHANGES]
+    """Return the JSON of the operations on annotations, without brackets."""
+    ops, first = patch.annotations, patch.first
     if not ops:
         return b""
     # Most patches write what was asked last, and nothing before it needs an escape.
-    last = ops[-1]
-    if len(ops) == len(patch.annotations) and last["path"] == _ASKED_PATH and "value" in last:
-        value = len(orjson.dumps(last["value"])) + len(b"}")
-        before = patch.first[: -len(_ASKED_START) - value]
-        if not _has_odd_text(before):
-            return before + _ASKED_SHOWN
-    return orjson.dumps([_shown_annotation(op) for op in ops])[:-1]
+    if patch.asked and len(ops) <= _MOST_CHANGES and not _has_odd_text(first):
+        return first + _ASKED_NEXT if first else _ASKED_SHOWN
+    return orjson.dumps([_shown_annotation(op) for op in ops[:_MOST_CHANGES]])[1:-1]
 
 
 def _bounded_changes(operations: Sequence[Operation]) -> bytes:
-    """Return the JSON of the first operations, without values that are not plain.
-
-    The opening bracket is left out.
-    """
+    """Return the JSON of the first operations without brackets, and without values not plain."""
     changes: list[bytes] = []
     left = _LARGEST_CHANGES
     for op in operations[:_MOST_CHANGES]:
@@ -216,7 +222,7 @@ def _bounded_changes(operations: Sequence[Operation]) -> bytes:
         if left < 0:
             break
         changes.append(change)
-    return b"%b]" % b",".join(changes) if changes else b""
+    return b",".join(changes)
 
 
 def _shown_annotation(op: Operation) -> Operation:
@@ -224,7 +230,7 @@ def _shown_annotation(op: Operation) -> Operation:
     if path == ANNOTATIONS:
         ours = {key: text for key, text in op["value"].items() if key != ASKED_KEY}
         return {"op": op["op"], "path": path, "value": ours}
-    if path == _ASKED_PATH:
+    if path == ASKED_PATH:
         return {"op": op["op"], "path": path}
     return op if is_plain(path) else {"op": op["op"], "path": inert(path[:LONGEST_NAME])}
 
@@ -244,21 +250,28 @@ def _circumstances(request: Request, outcome: Outcome, context: DecisionContext)
         "caller": stamp.caller,
         "step": context.step,
         "outcome": word(outcome),
-        "operation": shown[0],
-        "namespace": shown[1],
-        "generate_name": shown[2],
-        "owners": [
-            {"kind": shown[at], "name": shown[at + 1], "uid": shown[at + 2]}
-            for at in range(_FIRST_OWNER, last, 3)
-        ],
+        **_pod_fields(shown[:last]),
         "user": shown[last],
         "groups": shown[last + 1 :],
     }
 
 
+def _pod_fields(texts: Sequence[str]) -> dict[str, Any]:
+    """Return the fields whose *texts* :func:`_pod_texts` returns."""
+    return {
+        "operation": texts[0],
+        "namespace": texts[1],
+        "generate_name": texts[2],
+        "owners": [
+            {"kind": texts[at], "name": texts[at + 1], "uid": texts[at + 2]}
+            for at in range(_FIRST_OWNER, len(texts), 3)
+        ],
+    }
+
+
 def _pod_texts(request: Request) -> list[str]:
     """Return operation, namespace, prefix of the pod's name, and three texts of each owner."""
-    metadata = request.object.metadata if request.object is not None else _NOBODY
+    metadata = metadata_of(request)
     texts = [request.operation, request.namespace, metadata.generate_name or ""]
     for owner in (metadata.owner_references or ())[:MOST_OWNERS]:
         texts += (owner.kind, owner.name, owner.uid)

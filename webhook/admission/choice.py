@@ -6,13 +6,14 @@ from allocator.model.decision import ModeChoice
 from allocator.model.request import PodRequest
 from allocator.model.value import Value
 from allocator.placement.mode import ModeOutcome, choose_mode
+from allocator.replay.recorded_request import RecordedRequest
 from webhook.admission.context import AdmissionContext
 
 
 class ChosenMode(Value, frozen=True):
-    """What was asked, and what became of it."""
+    """What was decided about, and what became of it."""
 
-    asked: PodRequest
+    recorded: RecordedRequest
     outcome: ModeOutcome
 
 
@@ -30,4 +31,5 @@ def chosen_mode(
         namespace=context.namespace,
         earlier=earlier,
     )
-    return ChosenMode(request, outcome)
+    recorded = RecordedRequest(request=request, namespace=context.namespace, earlier=earlier)
+    return ChosenMode(recorded, outcome)

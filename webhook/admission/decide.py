@@ -91,10 +91,7 @@ def _with_request(
     """
     asked = _asked_request(pod, request, context)
     chosen = choose(asked.request, context, asked.chosen_before)
-    recorded = RecordedRequest(
-        request=chosen.asked, namespace=context.namespace, earlier=asked.chosen_before
-    )
-    decision = chosen.outcome.decision
+    recorded, decision = chosen.recorded, chosen.outcome.decision
     if isinstance(decision, Findings):
         return Refused(decision, asked.digest, (), recorded)
     return _rewrite(asked, chosen.outcome.request, decision, recorded=recorded, context=context)

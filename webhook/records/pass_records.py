@@ -10,16 +10,16 @@ from allocator.catalog.vocabularies import Vocabulary
 from allocator.model.gpu import Snapshot
 from webhook.admission.context import AdmissionView
 from webhook.admission.outcome import REQUESTING, Rewritten
-from webhook.replicas.decided_pod import DecidedPass, DecidedReview
+from webhook.replicas.decided_pod import DecidedPass, DecidedReview, RecordEnd
 from webhook.replicas.replica_records import ReplicaRecords, lone_record
 from webhook.replicas.surroundings import PassContext
 
-FleetDigest = Callable[[Snapshot, Sequence[Vocabulary]], str]
-LOOKS: Final = 64  # replicas between two looks at what their records rest on
+FleetDigest = Callable[[Snapshot, Sequence[Vocabulary], int], str]
+LOOKS: Final = 64  # replicas between two looks at the fleet that their records rest on
 _NANOSECONDS: Final = 1_000_000  # of a millisecond
 
 
-def _no_digest(_: Snapshot, __: Sequence[Vocabulary]) -> str:
+def _no_digest(_: Snapshot, __: Sequence[Vocabulary], ___: int) -> str:
     return ""
 
 
@@ -38,7 +38,8 @@ class PassRecords:
     ) -> None:
         """Let *sink* take records, which *defer* lets be made several at a time.
 
-        *fleet_digest* returns the digest of the GPUs that a decision rests on, recorded once.
+        *fleet_digest* returns the digest of the GPUs that a decision rests on, recorded once;
+        the last argument is the time in milliseconds since 1970.
         Without *replicas* each record is made by itself. *now* returns nanoseconds since 1970.
         """
         self._sink = sink
@@ -55,20 +56,24 @@ class PassRecords:
 
     def note(self, reviewed: DecidedReview, view: AdmissionView, seconds: float) -> None:
         """Let a record be made of a pass that took *seconds*; what surrounds it is noted now."""
-        replicas, outcome = self._replicas, reviewed.decided.outcome
+        replicas, decided = self._replicas, reviewed.decided
+        outcome, end = decided.outcome, decided.end
         at = self._now() // _NANOSECONDS
-        if replicas is not None and self._note_replica(
-            reviewed, view, replicas=replicas, at=at, seconds=seconds
-        ):
-            return
+        if replicas is not None and end is not None and self._is_of(end, reviewed, view):
+            self._replicas_noted += 1
+            if self._replicas_noted % LOOKS == 0:
+                # The fleet that both rest on is to be written again now and then.
+                self._fleet_digest(view.context.snapshot, view.context.vocabularies, at)
+            if replicas.record_replica(reviewed.request, end, at=at, seconds=seconds, age=view.age):
+                return
         snapshot = ""
         asks = isinstance(outcome, REQUESTING) and outcome.recorded is not None
         if asks and reviewed.step == "mutate":
             context = view.context
-            snapshot = self._fleet_digest(context.snapshot, context.vocabularies)
+            snapshot = self._fleet_digest(context.snapshot, context.vocabularies, at)
         made = DecidedPass(
             request=reviewed.request,
-            decided=reviewed.decided,
+            decided=decided,
             context=self._context(reviewed.step, view.settings_digest, snapshot),
             at=at,
             seconds=seconds,
@@ -78,30 +83,13 @@ class PassRecords:
             return
         self._defer(partial(self._make, made), reviewed.size)
 
-    def _note_replica(
-        self,
-        reviewed: DecidedReview,
-        view: AdmissionView,
-        *,
-        replicas: ReplicaRecords,
-        at: int,
-        seconds: float,
-    ) -> bool:
-        """Let the record be made of a pod that is reviewed as another was, if it is."""
-        request, end = reviewed.request, reviewed.decided.end
-        if end is None:
-            return False
-        # What a record rests on is looked for now and then, because it is to be written again.
-        self._replicas_noted += 1
-        return (
-            self._replicas_noted % LOOKS != 0
-            and end.is_of(
-                request,
-                caller=self._caller(),
-                step=reviewed.step,
-                settings=view.settings_digest,
-            )
-            and replicas.record_replica(request, end, at=at, seconds=seconds, age=view.age)
+    def _is_of(self, end: RecordEnd, reviewed: DecidedReview, view: AdmissionView) -> bool:
+        """Say whether the record of a pod, which is equal to one that was reviewed, has *end*."""
+        return end.is_of(
+            reviewed.request,
+            caller=self._caller(),
+            step=reviewed.step,
+            settings=view.settings_digest,
         )
 
     def _context(self, step: str, settings: str, snapshot: str) -> PassContext:

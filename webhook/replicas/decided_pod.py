@@ -7,6 +7,7 @@ from typing import Final
 
 from allocator.audit.line_buffer import LineEnd
 from allocator.audit.lines import LARGEST
+from webhook.admission.audit_record import metadata_of
 from webhook.admission.outcome import Outcome
 from webhook.replicas.surroundings import PassContext, ReviewUser
 from webhook.review.admission_review import Request
@@ -32,6 +33,10 @@ class RecordEnd(LineEnd):
         """
         super().__init__(parts)
         request = decision.request
+        # Names as they were sent; those of an equal pod are the same.
+        metadata = metadata_of(request)
+        self.pod = metadata.name or ""
+        self.pod_uid = metadata.uid or ""
         self._namespace = request.namespace
         self._operation = request.operation
         self._context = decision.context

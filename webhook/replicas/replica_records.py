@@ -18,7 +18,7 @@ from allocator.audit.record_writer import DeferRecord, RememberParts, make_now
 from allocator.catalog.keys import ASKED_KEY
 from allocator.model.decision import ModeChoice
 from allocator.model.request import PodRequest
-from allocator.model.untrusted import LONGEST_NAME, is_shown
+from allocator.model.untrusted import LONGEST_NAME
 from allocator.replay.recorded_request import RecordedRequest
 from webhook.admission.audit_record import (
     DecisionContext,
@@ -26,16 +26,16 @@ from webhook.admission.audit_record import (
     alike_fields,
     changes_parts,
     confirmation_record,
-    own_names,
+    json_texts,
+    pod_json,
     record,
-    workload_json,
 )
 from webhook.admission.outcome import Rewritten
 from webhook.replicas.decided_pod import LARGEST_END, DecidedPass, RecordEnd
 from webhook.replicas.kept_parts import KeptParts
 from webhook.replicas.surroundings import ReviewUsers
 from webhook.review.admission_review import Request
-from webhook.review.json_patch import EncodedPatch, joined_array
+from webhook.review.json_patch import EncodedPatch
 
 MOST_BYTES: Final = 8 * 1024 * 1024  # of what is alike
 _LARGEST_COMPARED: Final = 4096  # bytes, in JSON, of what it is recognised by
@@ -50,7 +50,7 @@ class _Alike:
     """What is recorded of all that ask for the same and are given the same, as JSON fields."""
 
     def __init__(self, outcome: Rewritten, recorded: RecordedRequest, fields: bytes) -> None:
-        self.end = b",%b}\n" % fields  # of a line
+        self.end = b"],%b}\n" % fields  # of a line, from the end of its changes
         self._choice: ModeChoice = outcome.choice
         self._recorded = recorded
         self._given: PodRequest = outcome.request
@@ -70,6 +70,8 @@ class _Alike:
     def _is_recorded(self, outcome: Rewritten) -> bool:
         """Say whether *outcome* is recorded alike, of which the request is the same."""
         kept, other = self._recorded, outcome.recorded
+        if kept is other:  # nearly always
+            return True
         if other is None or other.request is not outcome.request or kept.request is not self._given:
             return kept == other
         return (
@@ -142,11 +144,10 @@ class ReplicaRecords:
 
         The other arguments are fields of a :class:`DecidedPass`.
         """
-        names = own_names(request)
-        review, pod, pod_uid = names
-        # A replica has no name yet, and no uid.
-        if not is_shown(f"{review}{pod}{pod_uid}" if pod or pod_uid else review, LONGEST_NAME):
+        review, pod, pod_uid = request.uid, request.name or end.pod, end.pod_uid
+        if len(review) + len(pod) + len(pod_uid) > LONGEST_NAME:
             return False
+        names = review, pod, pod_uid
         self._noted.append(_NotedRecord(names, at=at, seconds=seconds, age=age, end=end))
         if len(self._noted) == 1:
             self._defer(self._write, 0)
@@ -157,9 +158,16 @@ class ReplicaRecords:
     def _write(self) -> None:
         """Write the records that were noted: together they cost less than one by one."""
         noted, self._noted = self._noted, []
+        names = list[str]()
+        for one in noted:
+            names.extend(one.names)
+        shown = json_texts(names)
         for place, one in enumerate(noted):
             try:
-                self._remember(self._start(one), one.end)
+                own = one.names
+                if shown is not names:
+                    own = shown[3 * place], shown[3 * place + 1], shown[3 * place + 2]
+                self._remember(self._start(one, own), one.end)
             except Exception:
                 # Those after it are others' records.
                 self._noted = noted[place + 1 :]
@@ -167,13 +175,12 @@ class ReplicaRecords:
                     self._defer(self._write, 0)
                 raise
 
-    def _start(self, noted: _NotedRecord) -> bytes:
-        """Return the line of *noted* until the value of ``schema``."""
-        review, pod, pod_uid = noted.names
+    def _start(self, noted: _NotedRecord, names: tuple[str, str, str]) -> bytes:
+        """Return the line of *noted* until the value of ``schema``; *names* are as recorded."""
+        review, pod, pod_uid = names
         record_id, at = self._source.identity(noted.at)
         known = noted.age
         age = "" if known is None else f'"snapshot_age_seconds":{_thousandths(known)},'
-        # None of these texts holds what JSON escapes.
         start = (
             f'{{"kind":"admission","id":"{record_id}","at":"{at}","review":"{review}","pod":"{pod}",'
             f'"pod_uid":"{pod_uid}","duration_seconds":{_millionths(noted.seconds)},{age}"schema":'
@@ -189,20 +196,27 @@ class ReplicaRecords:
         if alike is None:
             return None
         user, context = self._users.user(request.user_info), decision.context
-        workload = workload_json(request, outcome, user.fields)
-        start = f'{context.first}{workload}{context.last}"changes":'.encode()
         first, last = changes_parts(patch)
-        if first and last:
-            parts: tuple[bytes, ...] = (b"".join((start, first, b",")), last, alike.end)
-        else:
-            parts = (start, joined_array(first, last), alike.end)
-        end = RecordEnd(decision, user, parts)
+        start = b"".join(
+            (
+                context.json,
+                user.json,
+                pod_json(request),
+                b',"digest":"',
+                outcome.digest.encode(),
+                b'","changes":[',
+                first,
+                b"," if first and last else b"",
+            )
+        )
+        end = RecordEnd(decision, user, (start, last, alike.end))
         return end if end.size <= LARGEST_END else None
 
     def _alike_of(self, outcome: Rewritten) -> _Alike | None:
         # Most that are decided alike ask for the same models, if for any.
         asked = outcome.intent.annotations.get(ASKED_KEY, "")
-        name = "\n".join((asked, *outcome.request.filters.models))
+        models = outcome.request.filters.models
+        name = "\n".join((asked, *models)) if models else asked
         kept = self._alike.get(name)
         if kept is not None and kept.is_of(outcome):
             return kept

@@ -44,10 +44,12 @@ class PassContext:
         texts = [inert(text) for text in program]
         named = fields_of(dict(zip(("component", "instance", "version"), texts, strict=True)))
         shown = orjson.dumps(caller).decode()
-        # The value of `schema`, and the fields until `outcome`.
-        self.first = f'{SCHEMA},{named.decode()},"caller":{shown},"step":"{step}",'
         seen = f'"snapshot":"{snapshot}",' if snapshot else ""
-        self.last = f'"settings":"{settings}",{seen}'
+        # The value of `schema`, and fields.
+        self.json = (
+            f'{SCHEMA},{named.decode()},"caller":{shown},"step":"{step}",{seen}'
+            f'"settings":"{settings}",'
+        ).encode()
 
     def is_of(self, caller: tuple[str, ...], *, settings: str, snapshot: str) -> bool:
         """Say whether an answer of the same step rests on the same."""
@@ -62,16 +64,17 @@ class ReviewUser:
         self.info = info
         name, *groups = json_texts(user_texts(info))
         listed = ",".join([f'"{group}"' for group in groups])
-        self.fields = f'"user":"{name}","groups":[{listed}],'
+        self.json = f'"user":"{name}","groups":[{listed}],'.encode()
+        # Whether it takes little, which is less than what may be kept of a review.
+        self.is_small = _is_small(info)
 
-    @property
-    def is_small(self) -> bool:
-        """Say whether it takes little, which is less than what may be kept of a review."""
-        groups = self.info.groups or ()
-        length = len(self.info.username)
-        for group in groups:
-            length += len(group)
-        return length <= _LONGEST_KEPT and len(groups) <= _MOST_GROUPS
+
+def _is_small(info: UserInfo) -> bool:
+    groups = info.groups or ()
+    length = len(info.username)
+    for group in groups:
+        length += len(group)
+    return length <= _LONGEST_KEPT and len(groups) <= _MOST_GROUPS
 
 
 class ReviewUsers:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 import orjson
 
+from allocator.catalog.keys import ASKED_KEY
 from allocator.model.value import Value
 from webhook.review.pod_schema import Container, Pod
 
@@ -50,6 +51,9 @@ def pointer_token(text: str) -> str:
     return text.replace("~", "~0").replace("/", "~1")
 
 
+ASKED_PATH: Final = f"{ANNOTATIONS}/{pointer_token(ASKED_KEY)}"
+
+
 def operations(pod: Pod, intent: Intent) -> list[Operation]:
     """Return the operations that turn the received *pod* into the intended one."""
     ops = _annotations(pod, intent)
@@ -72,49 +76,56 @@ def operations(pod: Pod, intent: Intent) -> list[Operation]:
 class EncodedPatch(Value, frozen=True):
     """Operations as JSON, so that an answer and its record need not encode them twice.
 
-    ``annotations`` are those at the start that change annotations, and ``rest`` the others.
-    ``first`` and ``last`` are their JSON, empty where there are none: so they need only be joined.
+    ``annotations`` are those at the start that change annotations, and ``rest`` the others. The
+    other fields are their JSON in the same order, without brackets, and empty where there is none:
+    ``asked`` is the last on annotations if that adds what was asked, which no record repeats,
+    ``first`` are those before it, and ``last`` is the rest.
     """
 
     annotations: list[Operation]
     rest: list[Operation]
-    first: bytes  # an array without its closing bracket
-    last: bytes  # an array without its opening bracket
+    first: bytes
+    asked: bytes
+    last: bytes
 
     @property
     def size(self) -> int:
         """Return about the bytes of the whole patch."""
-        return len(self.first) + len(self.last)
+        return len(self.first) + len(self.asked) + len(self.last)
 
     @property
     def text(self) -> bytes:
         """Return the whole patch."""
-        return joined_array(self.first, self.last)
+        first, asked, last = self.first, self.asked, self.last
+        if first and asked and last:  # nearly always
+            return b"".join((b"[", first, b",", asked, b",", last, b"]"))
+        return joined_array(first, asked, last)
 
 
 def encoded(ops: list[Operation]) -> EncodedPatch:
     """Return *ops* as JSON."""
-    first = 0
+    most = 0
     for op in ops:
         if not op["path"].startswith(ANNOTATIONS):
             break
-        first += 1
-    annotations, rest = ops[:first], ops[first:]
-    return EncodedPatch(
-        annotations,
-        rest,
-        orjson.dumps(annotations)[:-1] if annotations else b"",
-        orjson.dumps(rest)[1:] if rest else b"",
-    )
+        most += 1
+    annotations, rest = ops[:most], ops[most:]
+    first, asked = annotations, b""
+    if annotations:
+        last = annotations[-1]
+        if last["path"] == ASKED_PATH and last["op"] == "add":
+            first, asked = annotations[:-1], orjson.dumps(last)
+    return EncodedPatch(annotations, rest, _json_of(first), asked, _json_of(rest))
 
 
-def joined_array(first: bytes, last: bytes) -> bytes:
-    """Return the JSON array that begins as *first* and ends as *last*; see above."""
-    if first and last:
-        return b"".join((first, b",", last))
-    if first:
-        return first + b"]"
-    return b"[" + last if last else b"[]"
+def _json_of(ops: list[Operation]) -> bytes:
+    """Return *ops* as JSON without brackets."""
+    return orjson.dumps(ops)[1:-1] if ops else b""
+
+
+def joined_array(*parts: bytes) -> bytes:
+    """Return the JSON array of *parts*, which have no brackets; empty ones are left out."""
+    return b"[%b]" % b",".join([part for part in parts if part])
 
 
 def _container_at(pod: Pod, change: ContainerIntent) -> Container:

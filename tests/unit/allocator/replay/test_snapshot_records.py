@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from allocator.audit.record import Component
-from allocator.audit.record_source import RecordSource
+from allocator.audit.record_source import RecordSource, milliseconds_of
 from allocator.audit.record_writer import RecordWriter
 from allocator.catalog.vocabularies import VOCABULARIES
 from allocator.replay.fleet_codec import decode_fleet
@@ -29,13 +29,18 @@ class Site:
             RecordWriter(sink=self.kept, source=source, now=lambda: self.now)
         )
 
+    @property
+    def at(self) -> int:
+        """Return now in milliseconds."""
+        return milliseconds_of(self.now)
+
 
 def test_thousands_of_decisions_share_one_snapshot() -> None:
     """Also where the inventory is read anew and holds the same kinds of GPU."""
     site, fleet = Site(), snapshot(nodes_of(2, T4))
     again = replace(fleet, version="2", offers=dict(fleet.offers))
 
-    digests = {site.records.fleet(one, VOCABULARIES) for one in (fleet, fleet, again)}
+    digests = {site.records.fleet(one, VOCABULARIES, site.at) for one in (fleet, fleet, again)}
 
     (record,) = site.kept
     assert digests == {record["content_digest"]}
@@ -48,11 +53,13 @@ def test_another_fleet_has_another_digest() -> None:
     configured = (replace(VOCABULARIES[0], memory_factor=7), *VOCABULARIES[1:])
 
     digests = {
-        site.records.fleet(fleet, VOCABULARIES),
-        site.records.fleet(snapshot(nodes_of(2, T4), nodes_of(4, name="n1")), VOCABULARIES),
-        site.records.fleet(replace(fleet, complete=not fleet.complete), VOCABULARIES),
-        site.records.fleet(replace(fleet, mixed=True), VOCABULARIES),
-        site.records.fleet(fleet, configured),
+        site.records.fleet(fleet, VOCABULARIES, site.at),
+        site.records.fleet(
+            snapshot(nodes_of(2, T4), nodes_of(4, name="n1")), VOCABULARIES, site.at
+        ),
+        site.records.fleet(replace(fleet, complete=not fleet.complete), VOCABULARIES, site.at),
+        site.records.fleet(replace(fleet, mixed=True), VOCABULARIES, site.at),
+        site.records.fleet(fleet, configured, site.at),
     }
 
     assert len(digests) == len(site.kept) == 5
@@ -79,7 +86,7 @@ def test_a_snapshot_is_written_again_after_an_hour() -> None:
 
     for seconds in (0, 1, WRITTEN_AGAIN_AFTER.total_seconds(), 1):
         site.now += timedelta(seconds=seconds)
-        site.records.fleet(fleet, VOCABULARIES)
+        site.records.fleet(fleet, VOCABULARIES, site.at)
 
     first, second = site.kept
     assert first["id"] == second["id"]

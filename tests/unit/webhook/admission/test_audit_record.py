@@ -52,7 +52,7 @@ class Lines(list[bytes]):
 def handler(sink: Lines | KeptRecords) -> PodHandler:
     return PodHandler(
         view=lambda _: VIEW,
-        records=PassRecords(sink, now=lambda: NOW, fleet_digest=lambda _, __: "f" * 32),
+        records=PassRecords(sink, now=lambda: NOW, fleet_digest=lambda *_: "f" * 32),
         metrics=WebhookMetrics(version="0"),
     )
 

@@ -44,7 +44,7 @@ def test_equal_requests_get_the_same_choice() -> None:
     chosen = recent.chosen_mode(first, ONE, None)
 
     assert chosen == alone(first, ONE)
-    assert chosen.asked is first
+    assert chosen.recorded.request is first
     assert recent.chosen_mode(request(), structs.replace(ONE), None) is chosen
     assert recent.chosen_mode(request(4000), ONE, None) == alone(request(4000), ONE)
     assert recent.chosen_mode(request(), ONE, None) is chosen
