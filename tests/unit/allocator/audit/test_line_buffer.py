@@ -4,7 +4,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.audit.line_buffer import MOST_PENDING, LineBuffer, LineEnd
+from allocator.audit.line_buffer import MOST_PENDING, LineBuffer, LineEnd, line_count
 
 
 @given(st.lists(st.binary(max_size=100_000).map(lambda one: one.replace(b"\n", b"")), max_size=9))
@@ -18,6 +18,12 @@ def test_a_buffer_holds_whole_lines(texts: list[bytes]) -> None:
         assert all(chunk.endswith(b"\n") for chunk in chunks)
         assert len(buffer) == sum(map(len, chunks))
         buffer.clear()
+
+
+@given(st.lists(st.sampled_from([b"\n", b"a", b"\n\n", b"bc\n"])).map(b"".join))
+def test_lines_are_counted_where_they_end(data: bytes) -> None:
+    """Also those that are empty."""
+    assert line_count(data) == data.count(b"\n")
 
 
 @given(st.lists(st.tuples(st.text(max_size=5000), st.booleans()), max_size=140))

@@ -79,11 +79,17 @@ def test_what_needs_no_escape_is_known(texts: list[str]) -> None:
     assert list(all_shown(texts, 9)) == [escaped(text, 9) for text in texts]
 
 
+@pytest.mark.parametrize("before", [1, 200])
 @pytest.mark.parametrize("number", range(0x100))
-def test_each_character_needs_an_escape_or_not(number: int) -> None:
-    """Quickly, and as one by one."""
-    text = f"a{chr(number)}"
-    assert is_shown(text) == (escaped(text) == text)
+def test_each_character_needs_an_escape_or_not(number: int, before: int) -> None:
+    """In short texts and in long ones, which are looked through otherwise."""
+    character = chr(number)
+    text = f"{'a' * before}{character}"
+    shown = is_plain(character) and character not in '"\\'
+
+    assert is_shown(text, 300) == shown
+    assert (escaped(text, 300) == text) == shown
+    assert (list(all_shown([text, "b"], 300)) == [text, "b"]) == shown
 
 
 @HOSTILE

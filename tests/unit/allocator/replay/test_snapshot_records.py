@@ -84,7 +84,7 @@ def test_a_snapshot_is_written_again_after_an_hour() -> None:
     """A record of it may have been dropped; the identifier is the same, so a store has it once."""
     site, fleet = Site(), snapshot(nodes_of(2, T4))
 
-    for seconds in (0, 1, WRITTEN_AGAIN_AFTER.total_seconds(), 1):
+    for seconds in (0, 1, WRITTEN_AGAIN_AFTER.total_seconds() - 1, 1):
         site.now += timedelta(seconds=seconds)
         site.records.fleet(fleet, VOCABULARIES, site.at)
 

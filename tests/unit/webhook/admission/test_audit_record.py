@@ -265,6 +265,7 @@ def is_shown_whole(op: Json) -> bool:
 
 
 ANNOTATION = annotation_operation("a", "b")
+ASKED_SHOWN = {"op": "add", "path": WRITES_ASKED["path"]}
 MOUNT = {"op": "add", "path": "/spec/containers/0/volumeMounts/-", "value": {"subPath": "a"}}
 LARGE = {**MOUNT, "value": {"subPath": "a" * 9000}}
 
@@ -276,11 +277,18 @@ LARGE = {**MOUNT, "value": {"subPath": "a" * 9000}}
         ([ANNOTATION], [ANNOTATION]),
         ([MOUNT], [MOUNT]),
         ([ANNOTATION, MOUNT], [ANNOTATION, MOUNT]),
+        ([WRITES_ASKED], [ASKED_SHOWN]),
+        ([WRITES_ASKED, MOUNT], [ASKED_SHOWN, MOUNT]),
+        ([ANNOTATION, WRITES_ASKED, MOUNT], [ANNOTATION, ASKED_SHOWN, MOUNT]),
+        ([ANNOTATION] * 50 + [WRITES_ASKED], [ANNOTATION] * 50),
         ([LARGE], []),
         ([ANNOTATION, LARGE], [ANNOTATION]),
         ([ANNOTATION, MOUNT, LARGE], [ANNOTATION, MOUNT]),
     ],
-    ids=["none", "annotations", "mounts", "both", "large", "large-last", "large-after"],
+    ids=[
+        *("none", "annotations", "mounts", "both", "asked", "asked-first", "all", "many"),
+        *("large", "large-last", "large-after"),
+    ],
 )
 def test_a_patch_is_sent_whole_and_recorded_within_bounds(
     ops: list[Json], shown: list[Json]
@@ -289,6 +297,7 @@ def test_a_patch_is_sent_whole_and_recorded_within_bounds(
     patch = encoded(ops)
 
     assert orjson.loads(patch.text) == ops
+    assert len(patch.text) - len("[,,]") <= patch.size <= len(patch.text)
     assert orjson.loads(changes_json(patch)) == shown
 
 

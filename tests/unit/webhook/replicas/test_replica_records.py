@@ -294,6 +294,11 @@ UNLIKE: dict[str, Callable[[int], Reviewed]] = {
     "age": lambda n: reviewed(n, surroundings=Surroundings(age=7.25)),
     "no-age": lambda n: reviewed(n, surroundings=Surroundings(age=None)),
     "hostile-name": lambda n: reviewed(n, asking(name='"},{"kind":"\\\u202e\x1b[2J')),
+    "long-prefix": lambda n: reviewed(n, asking(generateName="x" * 300)),
+    "long-name-of-the-owner": lambda n: reviewed(
+        n, asking(ownerReferences=[{**OTHER_OWNER, "name": "x" * 254}])
+    ),
+    "wide-names": lambda n: reviewed(n, asking(name="\U0001f600" * 253, uid="\u4e00" * 253)),
     "long-name": lambda n: reviewed(n, asking(name="x" * 5000)),
     "hostile-uid": lambda n: reviewed(n, asking(uid='","mode":"mig')),
 }
@@ -305,6 +310,7 @@ def test_a_pod_that_differs_in_one_thing_has_a_record_of_its_own(
 ) -> None:
     """Whichever was kept first, and however often each comes."""
     compare([*map(reviewed, range(3)), unlike(3), reviewed(4), unlike(5), unlike(6), reviewed(7)])
+    compare([unlike(0), *map(reviewed, range(1, 4)), unlike(4)])
 
 
 @settings(max_examples=40, deadline=None)
