@@ -90,7 +90,8 @@ def test_a_snapshot_is_written_again_after_an_hour() -> None:
 
     first, second = site.kept
     assert first["id"] == second["id"]
-    assert first["at"] < second["at"]
+    assert datetime.fromisoformat(first["at"]) == NOON
+    assert datetime.fromisoformat(second["at"]) == NOON + WRITTEN_AGAIN_AFTER
 
 
 def test_memory_is_bounded() -> None:

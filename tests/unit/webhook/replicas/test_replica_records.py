@@ -298,7 +298,7 @@ UNLIKE: dict[str, Callable[[int], Reviewed]] = {
     "long-name-of-the-owner": lambda n: reviewed(
         n, asking(ownerReferences=[{**OTHER_OWNER, "name": "x" * 254}])
     ),
-    "wide-names": lambda n: reviewed(n, asking(name="\U0001f600" * 253, uid="\u4e00" * 253)),
+    "wide-names": lambda n: reviewed(n, asking(name=253 * "\U0001f600", uid=253 * "\U0001f600")),
     "long-name": lambda n: reviewed(n, asking(name="x" * 5000)),
     "hostile-uid": lambda n: reviewed(n, asking(uid='","mode":"mig')),
 }
