@@ -10,6 +10,7 @@ from typing import Any, Final, assert_never
 import orjson
 from msgspec.structs import replace
 
+from allocator.audit.lines import fields_of
 from allocator.audit.record import SCHEMA
 from allocator.audit.record_source import RecordStamp
 from allocator.catalog.keys import ASKED_KEY
@@ -89,7 +90,7 @@ def own_names(request: Request) -> OwnNames:
 
 
 def metadata_of(request: Request) -> Metadata:
-    """Return that of the pod under review."""
+    """Return the metadata of the pod under review; empty where there is no pod."""
     return request.object.metadata if request.object is not None else _NOBODY
 
 
@@ -116,10 +117,10 @@ def pod_json(request: Request) -> bytes:
     It is the JSON of fields without braces, which the pods of a workload share.
     """
     texts = _pod_texts(request)
-    fields = b"" if _has_long_text(texts) else _json_of(_pod_fields(texts))
+    fields = b"" if _has_long_text(texts) else fields_of(_pod_fields(texts))
     if not fields or _has_odd_text(fields):  # hardly ever
-        fields = orjson.dumps(_pod_fields(all_shown(texts, LONGEST_NAME)))
-    return fields[1:-1]
+        return orjson.dumps(_pod_fields(all_shown(texts, LONGEST_NAME)))[1:-1]
+    return fields
 
 
 def _has_long_text(texts: list[str]) -> bool:
@@ -127,14 +128,6 @@ def _has_long_text(texts: list[str]) -> bool:
         if len(text) > LONGEST_NAME:
             return True
     return False
-
-
-def _json_of(fields: dict[str, Any]) -> bytes:
-    """Return *fields* as JSON; empty where that cannot be."""
-    try:
-        return orjson.dumps(fields)
-    except TypeError:  # such as half a character
-        return b""
 
 
 def alike_fields(outcome: Rewritten) -> dict[str, Any]:

@@ -46,10 +46,7 @@ class KeptParts(Generic[_Part]):
 
 
 class SeenNames:
-    """Names that were here of late, as far as 4,096 places tell.
-
-    What a single pod shares with no other is not kept: that would cost more than it saves.
-    """
+    """Names that were here of late, as far as 4,096 places tell."""
 
     def __init__(self) -> None:
         """Know no name."""

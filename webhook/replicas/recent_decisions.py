@@ -20,8 +20,8 @@ from webhook.review.json_patch import encoded, operations
 from webhook.review.pod_schema import Container, Pod, PodSpec, Volume, VolumeMount
 
 MOST_BYTES: Final = 16 * 1024 * 1024
-# Of pods that are the first of their owner, as far as we know. The others of a workload mostly
-# come soon, and a pod that is alone must not take the place of a workload.
+# Of pods whose owner was not seen of late. The other pods of a workload mostly come soon, and a
+# pod that is alone must not take the place of a workload.
 _MOST_FIRST: Final = MOST_BYTES // 4
 LARGEST_REVIEW: Final = 64 * 1024  # bytes
 _OBJECTS: Final = 6  # bytes that a pod takes, and its review, for each byte of it

@@ -256,7 +256,7 @@ def test_what_is_kept_is_bounded() -> None:
 
 
 def test_pods_that_are_alone_take_the_place_of_no_workload() -> None:
-    """As soon as it is seen again after all."""
+    """A workload that is seen again stays, however many pods of other owners come."""
     recent, workload = RecentDecisions(), owned(0)
     alone = [owned(number) for number in range(1, 400)]
 

@@ -199,7 +199,7 @@ def reviewed(
 
 
 def test_replicas_share_all_but_what_is_their_own() -> None:
-    """All that was decided once."""
+    """From the first on, because they are decided once."""
     webhook = compare([reviewed(n) for n in range(6)])
 
     rests = [end for _, end in webhook.made]
