@@ -26,7 +26,7 @@ from agent.monitor.samples import MetricSample, MonitorSnapshot, samples
 from agent.monitor.violation import ViolationKind
 from agent.mps.trouble import MpsTroubleKind
 from agent.region.repair import RepairKind
-from allocator.audit.delivery_metrics import DeliveryMetrics
+from allocator.delivery.delivery_metrics import DeliveryMetrics
 from allocator.model.request import Mode
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"

@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 
 import click
 
-from allocator.audit.delivery_client import DeliveryClient
-from allocator.audit.delivery_metrics import DeliveryMetrics
-from allocator.audit.delivery_thread import AuditDelivery
-from allocator.audit.outbox_files import Outbox
-from allocator.audit.spool_files import Spool
+from allocator.delivery.delivery_client import DeliveryClient
+from allocator.delivery.delivery_metrics import DeliveryMetrics
+from allocator.delivery.delivery_thread import AuditDelivery
+from allocator.delivery.outbox_files import Outbox
+from allocator.delivery.spool_files import Spool
 from kube.config import Access
 
 CERTIFICATES: Final = Path("/audit/certificates")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from allocator.audit.delivery_metrics import DeliveryMetrics
 from allocator.cli.audit import AuditOptions, audit_delivery
+from allocator.delivery.delivery_metrics import DeliveryMetrics
 
 
 async def send(url: str, files: Path, spool: Path) -> None:

@@ -8,8 +8,8 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.audit.outbox_files import Outbox, Parcel
-from allocator.audit.spool_files import Segment, Spool
+from allocator.delivery.outbox_files import Outbox, Parcel
+from allocator.delivery.spool_files import Segment, Spool
 
 BLOCKS = 6  # of the spool
 MEMORY = 9000  # bytes

@@ -13,8 +13,8 @@ from prometheus_client import (
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from allocator.audit.delivery_metrics import DeliveryMetrics
 from allocator.cluster.inventory import Inventory
+from allocator.delivery.delivery_metrics import DeliveryMetrics
 from allocator.model.decision import Reason
 from allocator.model.untrusted import escaped
 from allocator.scheduling.capacity import FreeCapacity

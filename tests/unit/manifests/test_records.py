@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 import vgpu
-from allocator.audit.spool_files import LARGEST_SEGMENT, SPOOL_LIMIT
 from allocator.cli.audit import AuditOptions
+from allocator.delivery.spool_files import LARGEST_SEGMENT, SPOOL_LIMIT
 from allocator.request.quantity import parse
 from manifests.generator.names import AGENTS, NAMESPACE, Json
 from tests.unit.manifests.test_written import MANIFESTS, objects

@@ -16,9 +16,9 @@ from typing import Final, Protocol
 
 import structlog
 
-from allocator.audit.delivery_client import Acknowledged, Answer, NotDelivered, TooLarge
 from allocator.audit.line_buffer import line_count
-from allocator.audit.outbox_files import Outbox, Parcel
+from allocator.delivery.delivery_client import Acknowledged, Answer, NotDelivered, TooLarge
+from allocator.delivery.outbox_files import Outbox, Parcel
 from kube.clock import SYSTEM, Clock
 
 QUEUE_LIMIT: Final = 16 * 1024 * 1024  # bytes of lines that wait for the thread
@@ -35,7 +35,7 @@ log = structlog.get_logger(__name__)
 
 
 class RecordsClient(Protocol):
-    """Sends lines of records; :class:`allocator.audit.delivery_client.DeliveryClient` does."""
+    """Sends lines of records; :class:`allocator.delivery.delivery_client.DeliveryClient` does."""
 
     async def post(self, lines: bytes, *, records: int) -> Answer:
         """Send *lines*, which are that many *records*; raises nothing."""

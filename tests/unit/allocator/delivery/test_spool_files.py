@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from allocator.audit.spool_files import LARGEST_SEGMENT, Segment, Spool
+from allocator.delivery.spool_files import LARGEST_SEGMENT, Segment, Spool
 
 LINES = b'{"id":"1"}\n{"id":"2"}\n'
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from allocator.audit.outbox_files import Batch, Outbox, Parcel
-from allocator.audit.spool_files import Spool
+from allocator.delivery.outbox_files import Batch, Outbox, Parcel
+from allocator.delivery.spool_files import Spool
 
 
 class Waiting:

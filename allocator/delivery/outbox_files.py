@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from allocator.audit.spool_files import Segment, Spool
+from allocator.delivery.spool_files import Segment, Spool
 
 MEMORY_LIMIT: Final = 8 * 1024 * 1024  # bytes of batches that are not in the spool
 log = structlog.get_logger(__name__)

@@ -8,16 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from allocator.audit.delivery_client import Acknowledged, Answer, NotDelivered, TooLarge
-from allocator.audit.delivery_thread import (
+from allocator.delivery.delivery_client import Acknowledged, Answer, NotDelivered, TooLarge
+from allocator.delivery.delivery_thread import (
     LARGEST_RECORD,
     MOST_BYTES,
     MOST_RECORDS,
     AuditDelivery,
     DeliverySettings,
 )
-from allocator.audit.outbox_files import Outbox
-from allocator.audit.spool_files import Spool
+from allocator.delivery.outbox_files import Outbox
+from allocator.delivery.spool_files import Spool
 from kube.clock import Clock
 
 QUICK = DeliverySettings(batch_seconds=0.01, first_pause=0.02, longest_pause=0.05, last_seconds=1.0)

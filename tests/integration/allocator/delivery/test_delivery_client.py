@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from allocator.audit.delivery_client import (
+from allocator.delivery.delivery_client import (
     LARGEST_ANSWER,
     LONGEST_PAUSE,
     Acknowledged,

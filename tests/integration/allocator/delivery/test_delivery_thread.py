@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from allocator.audit.delivery_client import DeliveryClient
-from allocator.audit.delivery_metrics import DeliveryMetrics
-from allocator.audit.delivery_thread import AuditDelivery, DeliverySettings
-from allocator.audit.outbox_files import Outbox
-from allocator.audit.spool_files import Spool
+from allocator.delivery.delivery_client import DeliveryClient
+from allocator.delivery.delivery_metrics import DeliveryMetrics
+from allocator.delivery.delivery_thread import AuditDelivery, DeliverySettings
+from allocator.delivery.outbox_files import Outbox
+from allocator.delivery.spool_files import Spool
 from tests.cluster.ports import free_port
 from tests.fakes.pki import Authority
 from tests.fakes.records_console import RecordsConsole, SenderFiles, listening
