@@ -24,6 +24,7 @@ from typing import Final
 _HOT: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "allocator/audit": ("line_buffer", "record_source"),
+        "allocator/delivery": ("batch_queue", "batch_text"),
         "allocator/extender": (
             "equivalence_filter",
             "filter",

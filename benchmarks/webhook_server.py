@@ -20,7 +20,7 @@ import orjson
 import uvloop
 
 from allocator.audit.audit_log import AuditLog
-from allocator.audit.line_buffer import line_count
+from allocator.audit.line_buffer import LineBuffer
 from allocator.cli.http_server import App, Listen, Receive, Scope, Send
 from allocator.cli.process import freeze_when_settled
 from allocator.config.fleet_file import load_fleet
@@ -121,12 +121,10 @@ class CountingSink:
 
     count: int = 0
 
-    def write(self, data: bytes) -> None:
-        """Count the lines of *data*."""
-        self.count += line_count(data)
-
-    def flush(self) -> None:
-        """Do nothing."""
+    def write(self, lines: LineBuffer) -> None:
+        """Count *lines*."""
+        for _ in lines.lines():
+            self.count += 1
 
 
 def reviewer(

@@ -18,7 +18,8 @@ from agent.monitor.violation import ObservedUse
 from agent.node.node_informer import NodeInformer
 from agent.serve.node_records import LONGEST_TEXT, NodeRecords
 from agent.serve.options import AgentOptions
-from allocator.audit.audit_log import AuditLog, Sink, SwitchedSink
+from allocator.audit.audit_log import AuditLog, FileSink, Sink
+from allocator.audit.line_buffer import LineBuffer
 from allocator.audit.record import Component
 from allocator.audit.record_source import ENTROPY_BITS, RecordSource, content_id
 from allocator.audit.record_writer import RecordWriter, WriteRecord
@@ -103,9 +104,7 @@ class NodeAudit:
         self._metrics = metrics.delivery
         self._start_times = StartTimes(metrics.observe_start)
         self._delivery: tuple[Sink, ...] = ()
-        output = SwitchedSink(
-            sink=sys.stdout.buffer, enabled=lambda: informer.settings.audit.stdout
-        )
+        output = FileSink(file=sys.stdout.buffer, enabled=lambda: informer.settings.audit.stdout)
         self._log = AuditLog((output, self), dropped=self._metrics.count_dropped)
         source = RecordSource(
             Component.AGENT,
@@ -147,12 +146,7 @@ class NodeAudit:
         async with audit_delivery(self._options.audit, self._metrics) as self._delivery:
             yield
 
-    def write(self, data: bytes, /) -> None:
-        """Pass *data* on, if it is delivered at all."""
+    def write(self, lines: LineBuffer, /) -> None:
+        """Pass *lines* on, if they are delivered at all."""
         for sink in self._delivery:
-            sink.write(data)
-
-    def flush(self) -> None:
-        """Hand on what was written."""
-        for sink in self._delivery:
-            sink.flush()
+            sink.write(lines)

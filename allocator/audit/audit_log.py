@@ -21,28 +21,34 @@ log = structlog.get_logger(__name__)
 class Sink(Protocol):
     """Where lines go; may block."""
 
+    def write(self, lines: LineBuffer, /) -> object:
+        """Write *lines*, of which it keeps no part that changes."""
+
+
+class BytesFile(Protocol):
+    """What can be written to, such as standard output."""
+
     def write(self, data: bytes, /) -> object:
-        """Write *data*, which is whole lines."""
+        """Write *data*."""
 
     def flush(self) -> object:
         """Hand on what was written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SwitchedSink:
-    """Writes to *sink* while *enabled* says so."""
+class FileSink:
+    """Writes whole lines to *file* while *enabled* says so."""
 
-    sink: Sink
+    file: BytesFile
     enabled: Callable[[], bool]
 
-    def write(self, data: bytes, /) -> None:
-        """Write *data*, or drop it."""
-        if self.enabled():
-            self.sink.write(data)
-
-    def flush(self) -> None:
-        """Hand on what was written."""
-        self.sink.flush()
+    def write(self, lines: LineBuffer, /) -> None:
+        """Write *lines*, or drop them."""
+        if not self.enabled():
+            return
+        for chunk in lines.chunks():
+            self.file.write(chunk)
+        self.file.flush()
 
 
 class AuditLog:
@@ -118,9 +124,7 @@ class AuditLog:
     def _put(self, lines: LineBuffer) -> None:
         for position, sink in enumerate(self._sinks):
             try:
-                for chunk in lines.chunks():
-                    sink.write(chunk)
-                sink.flush()
+                sink.write(lines)
             except OSError as error:  # such as a full disk, or nobody who reads our output
                 if position not in self._failing:
                     log.warning("records not written", sink=type(sink).__name__, why=str(error))

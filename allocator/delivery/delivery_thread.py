@@ -8,23 +8,19 @@ The console may get a record twice, and knows it by its id.
 
 import asyncio
 import threading
-from collections import deque
-from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 import structlog
 
-from allocator.audit.line_buffer import line_count
+from allocator.audit.line_buffer import LineBuffer
+from allocator.delivery.batch_queue import QUEUE_LIMIT, BatchQueue
+from allocator.delivery.batch_text import MOST_BYTES, MOST_RECORDS
 from allocator.delivery.delivery_client import Acknowledged, Answer, NotDelivered, TooLarge
 from allocator.delivery.outbox_files import Outbox, Parcel
 from kube.clock import SYSTEM, Clock
 
-QUEUE_LIMIT: Final = 16 * 1024 * 1024  # bytes of lines that wait for the thread
-MOST_RECORDS: Final = 500  # of one call
-MOST_BYTES: Final = 1024 * 1024  # of one call, unless a single record is larger
-LARGEST_RECORD: Final = 1024 * 1024  # bytes
 BATCH_SECONDS: Final = 0.5  # for which lines are gathered
 FIRST_PAUSE: Final = 2.0  # seconds; half of it is fixed, so at least one passes
 LONGEST_PAUSE: Final = 30.0  # seconds
@@ -66,16 +62,6 @@ class DeliverySettings:
     clock: Clock = SYSTEM
 
 
-@dataclass(slots=True)
-class _Queue:
-    """Lines that wait for the thread; guarded by ``lock``, which nobody holds for long."""
-
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    chunks: list[bytes] = field(default_factory=list)
-    size: int = 0  # bytes
-    records: int = 0
-
-
 class AuditDelivery:
     """A sink of JSON lines whose thread sends them to the console."""
 
@@ -92,7 +78,8 @@ class AuditDelivery:
         self._client = client
         self._counters = counters
         self._settings = settings or DeliverySettings()
-        self._queue = _Queue()
+        self._queue = BatchQueue(self._settings.queue_limit)
+        self._lock = threading.Lock()  # of the queue; nobody holds it for long
         self._loop: asyncio.AbstractEventLoop | None = None
         self._arrived = asyncio.Event()  # lines in the queue
         self._moved = asyncio.Event()  # batches in the outbox
@@ -118,23 +105,15 @@ class AuditDelivery:
         """Start the thread."""
         self._thread.start()
 
-    def write(self, data: bytes, /) -> None:
-        """Queue *data*, whole JSON lines, or drop and count them; never waits."""
-        records = line_count(data)
-        with self._queue.lock:
-            fits = self._queue.size + len(data) <= self._settings.queue_limit
-            was_empty = not self._queue.chunks
-            if fits:
-                self._queue.chunks.append(data)
-                self._queue.size += len(data)
-                self._queue.records += records
-        if not fits:
-            self._counters.count_dropped(records)
-        elif was_empty:
+    def write(self, lines: LineBuffer, /) -> None:
+        """Queue *lines*, or drop and count them; never waits."""
+        with self._lock:
+            was_empty = not self._queue.batches
+            dropped = self._queue.add(lines)
+        if dropped:
+            self._counters.count_dropped(dropped)
+        if was_empty:
             self._set(self._arrived)
-
-    def flush(self) -> None:
-        """Do nothing, because nobody waits for the console."""
 
     def close(self) -> None:
         """Spool what is left, try briefly to send it, and end the thread; waits some seconds."""
@@ -180,7 +159,7 @@ class AuditDelivery:
         while not self._stopping.is_set():
             await self._arrived.wait()
             self._arrived.clear()
-            if self._queue.size < MOST_BYTES:
+            if self._queue.batches <= 1:  # none is full
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._settings.batch_seconds):
                         await self._stopping.wait()
@@ -188,15 +167,10 @@ class AuditDelivery:
         self._move()
 
     def _move(self) -> None:
-        with self._queue.lock:
-            chunks, self._queue.chunks = self._queue.chunks, []
-            self._queue.size = self._queue.records = 0
-        lines = b"".join(chunks).splitlines(keepends=True)
-        fitting = [line for line in lines if len(line) <= LARGEST_RECORD]
-        if len(fitting) < len(lines):
-            self._counters.count_dropped(len(lines) - len(fitting))
-        for lines in _batches(deque(fitting)):
-            self._outbox.add(b"".join(lines), records=len(lines), durable=self._failures > 0)
+        with self._lock:
+            batches = self._queue.take()
+        for batch in batches:
+            self._outbox.add(batch, durable=self._failures > 0)
         self._moved.set()
 
     async def _send_forever(self, client: RecordsClient) -> None:
@@ -281,14 +255,3 @@ class AuditDelivery:
         if logged is None or now - logged >= LOG_INTERVAL:
             self._rejection_logged = now
             log.warning("console rejects records", records=records, why=reasons)
-
-
-def _batches(lines: deque[bytes]) -> Iterator[list[bytes]]:
-    """Yield *lines* in groups within the bounds of one call."""
-    while lines:
-        group = [lines.popleft()]
-        size = len(group[0])
-        while lines and len(group) < MOST_RECORDS and size + len(lines[0]) <= MOST_BYTES:
-            size += len(lines[0])
-            group.append(lines.popleft())
-        yield group

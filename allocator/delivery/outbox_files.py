@@ -15,6 +15,15 @@ from typing import Final
 import msgspec
 import structlog
 
+from allocator.audit.line_buffer import LineEnd
+from allocator.delivery.batch_text import (
+    MOST_WHOLE_BYTES,
+    BatchText,
+    Line,
+    read_batch,
+    whole_line,
+    whole_size_of,
+)
 from allocator.delivery.spool_files import Segment, Spool
 
 MEMORY_LIMIT: Final = 8 * 1024 * 1024  # bytes of batches that are not in the spool
@@ -23,23 +32,24 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """Lines of records; ``segment`` is where they are stored, or they are in ``data``."""
+    """Text of records; ``segment`` is where it is stored, or it is in ``data``."""
 
     records: int
     segment: Segment | None = None
     data: bytes = b""
+    whole_size: int | None = None  # bytes of the records, each written out; None: not known
 
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """Batches that are sent together, and their lines."""
+    """Batches that are sent together, and their text."""
 
     batches: tuple[Batch, ...]
     data: bytes
 
     @property
     def records(self) -> int:
-        """Return how many lines there are."""
+        """Return how many records there are."""
         return sum(batch.records for batch in self.batches)
 
 
@@ -52,9 +62,9 @@ class _Namespaced(msgspec.Struct):
 _NAMESPACED: Final = msgspec.json.Decoder(_Namespaced)
 
 
-def _namespace_of(line: bytes) -> str:
+def _namespace_of(line: Line) -> str:
     try:
-        return _NAMESPACED.decode(line).namespace
+        return _NAMESPACED.decode(whole_line(*line)).namespace
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return ""
 
@@ -69,11 +79,17 @@ class _NamespaceSizes:
     def __contains__(self, batch: Batch) -> bool:
         return batch in self._of_batch
 
-    def add(self, batch: Batch, lines: Iterable[bytes]) -> None:
-        """Count *lines*, which are those of *batch*."""
+    def add(self, batch: Batch, lines: Iterable[Line]) -> None:
+        """Count *lines*, which are those of *batch*; an end that several have counts once."""
         sizes: Counter[str] = Counter()
+        counted = set[LineEnd]()
         for line in lines:
-            sizes[_namespace_of(line)] += len(line)
+            start, end = line
+            size = len(start)
+            if end is not None and end not in counted:
+                counted.add(end)
+                size += end.size
+            sizes[_namespace_of(line)] += size
         self._of_batch[batch] = sizes
         self._of_all += sizes
 
@@ -129,10 +145,11 @@ class Outbox:
             self._note_trouble(error)
         self._make_room(b"")
 
-    def add(self, data: bytes, *, records: int, durable: bool) -> None:
-        """Keep *data*, whole lines with that many *records*."""
+    def add(self, text: BatchText, *, durable: bool) -> None:
+        """Keep *text*; what is *durable* outlives the machine's sudden end."""
+        data = text.text()
         self._make_room(data)
-        self._append(self._batch(data, records=records, durable=durable))
+        self._append(self._batch(text, data, durable=durable))
         while self._in_memory > self._memory_limit:
             self._give_up([batch for batch in self._batches if batch.segment is None])
 
@@ -142,8 +159,8 @@ class Outbox:
         Raises ``OSError`` where the oldest cannot be read now; then others come first.
         """
         batches: list[Batch] = []
-        lines: list[bytes] = []
-        records = size = damaged = 0
+        texts: list[bytes] = []
+        records = size = whole_size = damaged = 0
         for batch in list(islice(self._batches, most_records)):
             if batches and records + batch.records > most_records:
                 break
@@ -156,14 +173,16 @@ class Outbox:
                 damaged += batch.records
                 self._lose(batch)
                 continue
-            if batches and size + len(data) > most_bytes:
+            known = batch.whole_size
+            whole_size += whole_size_of(data) if known is None else known
+            if batches and (size + len(data) > most_bytes or whole_size > MOST_WHOLE_BYTES):
                 break
             records, size = records + batch.records, size + len(data)
             batches.append(batch)
-            lines.append(data)
+            texts.append(data)
         if damaged:
             log.warning("damaged segments of audit records", records=damaged)
-        return Parcel(tuple(batches), b"".join(lines)) if batches else None
+        return Parcel(tuple(batches), b"".join(texts)) if batches else None
 
     def remove(self, batches: Sequence[Batch]) -> None:
         """Forget *batches* of which the console knows; some may have had to go already."""
@@ -182,24 +201,22 @@ class Outbox:
         """Replace *batch* by its two halves, at the head; raises ``OSError``."""
         if batch not in self._batches:
             return
-        data = self._load(batch)
-        if not data:
+        lines = self._lines(batch)
+        if not lines:
             self._lose(batch)
             return
-        lines = data.splitlines(keepends=True)
         middle = len(lines) // 2
         self.remove([batch])
         for part in (lines[middle:], lines[:middle]):
-            half = self._batch(b"".join(part), records=len(part), durable=False)
-            self._append(half, first=True)
+            self._insert(0, self._batch_of(part))
 
     def close(self) -> None:
         """Lose what is in no spool, because the program ends."""
         for batch in [batch for batch in self._batches if batch.segment is None]:
             self._lose(batch)
 
-    def _append(self, batch: Batch, *, first: bool = False) -> None:
-        self._insert(0 if first else len(self._batches), batch)
+    def _append(self, batch: Batch) -> None:
+        self._insert(len(self._batches), batch)
 
     def _insert(self, at: int, batch: Batch) -> None:
         self._batches.insert(at, batch)
@@ -217,28 +234,36 @@ class Outbox:
             self._spool.remove(batch.segment)
             self.spooled_bytes -= batch.segment.size
 
-    def _batch(self, data: bytes, *, records: int, durable: bool) -> Batch:
-        """Return a batch of *data*, in the spool if possible."""
+    def _batch_of(self, lines: Sequence[Line]) -> Batch:
+        """Return a batch of *lines*, which are some of one batch."""
+        text = BatchText()
+        for start, end in lines:
+            text.add(start, end)
+        return self._batch(text, text.text(), durable=False)
+
+    def _batch(self, text: BatchText, data: bytes, *, durable: bool) -> Batch:
+        """Return a batch of *text*, which is *data*, in the spool if possible."""
+        records, whole_size = text.records, text.whole_size
         if self._spool is None or not self._spool.has_room(self.spooled_bytes, data):
-            return Batch(records, data=data)
+            return Batch(records, data=data, whole_size=whole_size)
         try:
             segment = self._spool.store(data, records=records, durable=durable)
         except OSError as error:
             self._note_trouble(error)
-            return Batch(records, data=data)
+            return Batch(records, data=data, whole_size=whole_size)
         if self._trouble:
             self._trouble = ""
             log.info("spool of audit records can be written again")
-        return Batch(records, segment)
+        return Batch(records, segment, whole_size=whole_size)
 
     def _load(self, batch: Batch) -> bytes | None:
         if batch.segment is None or self._spool is None:
             return batch.data
         return self._spool.load(batch.segment)
 
-    def _lines(self, batch: Batch) -> list[bytes]:
+    def _lines(self, batch: Batch) -> list[Line]:
         """Return the records of *batch*, none where it is damaged; raises ``OSError``."""
-        return (self._load(batch) or b"").splitlines(keepends=True)
+        return list(read_batch(self._load(batch) or b""))
 
     def _note_trouble(self, error: OSError) -> None:
         if not self._trouble:
@@ -278,8 +303,7 @@ class Outbox:
         at = self._batches.index(batch)
         self._remove(batch)
         if kept:
-            data = b"".join(kept)
-            self._insert(at, self._batch(data, records=len(kept), durable=False))
+            self._insert(at, self._batch_of(kept))
         self._count_lost(batch.records - len(kept))
 
     def _lose(self, batch: Batch) -> None:

@@ -70,7 +70,7 @@ class Spool:
         header = b"%d %08x\n" % (len(data), crc32(data))
         unfinished = self._folder / f"{name}{_UNFINISHED}"
         try:
-            _write(unfinished, header + data, durable=durable)
+            _write(unfinished, (header, data), durable=durable)
             unfinished.rename(self._folder / name)
             if durable:
                 _synchronize(self._folder)
@@ -88,15 +88,14 @@ class Spool:
         try:
             descriptor = os.open(self._folder / segment.name, os.O_RDONLY | os.O_NOFOLLOW)
             with os.fdopen(descriptor, "rb") as file:
-                text = file.read(LARGEST_SEGMENT + 1)
+                header = _HEADER.fullmatch(file.readline(_LONGEST_HEADER))
+                data = file.read(LARGEST_SEGMENT)
         except OSError as error:
             if error.errno in _GONE:
                 return None
             raise
-        header = _HEADER.match(text)
         if header is None:
             return None
-        data = text[header.end() :]
         agrees = len(data) == int(header[1]) and crc32(data) == int(header[2], 16)
         return data if agrees else None
 
@@ -120,10 +119,10 @@ def _disk_space(size: int) -> int:
     return -(-size // _BLOCK) * _BLOCK
 
 
-def _write(path: Path, data: bytes, *, durable: bool) -> None:
+def _write(path: Path, parts: tuple[bytes, ...], *, durable: bool) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
-        file.write(data)
+        file.writelines(parts)
         file.flush()
         if durable:
             os.fsync(file.fileno())

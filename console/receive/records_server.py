@@ -18,6 +18,7 @@ from starlette.routing import Route
 
 from allocator.audit.record import AnyRecord, Component, parse_record
 from allocator.cli.http_server import PEER_CERTIFICATE
+from allocator.delivery.batch_text import MOST_WHOLE_BYTES, BatchReader, whole_line
 from allocator.model.untrusted import escaped, inert
 from console.access.authentication_server import address_of, bearer_token
 from console.access.budgets import FailedAttempts, TooManyAttemptsError
@@ -39,8 +40,9 @@ from console.records.rows import StoredRecord
 from console.store.store import StoreError
 from kube.clock import SYSTEM, Clock
 
-PATH: Final = "/v1/records"
-LARGEST_BODY: Final = 4 * 1024 * 1024  # bytes, compressed or not
+# Batches of the first version, which an older sender makes, write each record out.
+PATHS: Final = ("/v1/records", "/v2/records")
+LARGEST_BODY: Final = MOST_WHOLE_BYTES  # bytes, compressed or not, and with each record written out
 MOST_RECORDS: Final = 2000  # of one batch
 BODIES_AT_ONCE: Final = 8  # each may take twice LARGEST_BODY while it is read
 BUSY_SECONDS: Final = 1
@@ -104,7 +106,7 @@ class RecordsServer:
 
     def app(self) -> Starlette:
         """Return what serves the port."""
-        app = Starlette(routes=[Route(PATH, self.receive, methods=["POST"])])
+        app = Starlette(routes=[Route(path, self.receive, methods=["POST"]) for path in PATHS])
         app.router.redirect_slashes = False
         return app
 
@@ -245,11 +247,17 @@ class RecordsServer:
             )
         batch, now = _Batch(size=len(text)), int(self.clock.wall().timestamp() * 1000)
         found: list[tuple[int, AnyRecord]] = []
+        reader, whole_size = BatchReader(), 0
         for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
             try:
-                record = parse_record(line)
+                read = reader.read(line) if line.strip() else None
+                if read is None:
+                    continue
+                whole = whole_line(*read)
+                whole_size += len(whole)
+                if whole_size > LARGEST_BODY:
+                    raise _too_large()
+                record = parse_record(whole)
                 why = rejection(record, sender, now)
             except (msgspec.MsgspecError, ValueError, RecursionError) as error:
                 batch.rejected.append(RejectedLine(number, escaped_reason(error)))
@@ -258,6 +266,7 @@ class RecordsServer:
                 batch.rejected.append(RejectedLine(number, why))
             else:
                 found.append((number, record))
+        batch.size = max(batch.size, whole_size)
         self._keep(batch, found, sender)
         return batch
 
@@ -291,18 +300,19 @@ class RecordsServer:
 
 async def _body(request: Request) -> bytes:
     """Return the whole body; raises BatchError where it is too large."""
-    too_large = BatchError(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a batch has over {LARGEST_BODY} bytes"
-    )
     stated = request.headers.get("content-length", "")
     if stated.isdigit() and (len(stated) > len(str(LARGEST_BODY)) or int(stated) > LARGEST_BODY):
-        raise too_large
+        raise _too_large()
     body = bytearray()
     async for part in request.stream():
         body += part
         if len(body) > LARGEST_BODY:
-            raise too_large
+            raise _too_large()
     return bytes(body)
+
+
+def _too_large() -> BatchError:
+    return BatchError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a batch has over {LARGEST_BODY} bytes")
 
 
 def inflate(body: bytes) -> bytes:
@@ -313,9 +323,7 @@ def inflate(body: bytes) -> bytes:
     except zlib.error as error:
         raise BatchError(HTTPStatus.BAD_REQUEST, f"the body is no gzip: {error}") from error
     if len(text) > LARGEST_BODY:
-        raise BatchError(
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a batch has over {LARGEST_BODY} bytes"
-        )
+        raise _too_large()
     if not inflater.eof or inflater.unused_data:
         raise BatchError(
             HTTPStatus.BAD_REQUEST, "the body is cut short, or has something after its end"

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from allocator.cli.audit import AuditOptions, audit_delivery
 from allocator.delivery.delivery_metrics import DeliveryMetrics
+from tests.harness.lines import lines_of
 
 
 async def send(url: str, files: Path, spool: Path) -> None:
@@ -19,7 +20,7 @@ async def send(url: str, files: Path, spool: Path) -> None:
     async with audit_delivery(options, metrics) as (delivery,):
         number = 0
         while True:
-            delivery.write(b'{"id":"%d"}\n' % number)
+            delivery.write(lines_of(b'{"id":"%d"}\n' % number))
             number += 1
             await asyncio.sleep(0.002)
 

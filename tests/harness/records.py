@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import orjson
 
+from allocator.audit.line_buffer import LineBuffer
 from allocator.audit.lines import line_of
 from allocator.audit.record import AnyRecord, Component, parse_record
 from allocator.audit.record_source import RecordSource
@@ -91,10 +92,8 @@ def writer(kept: KeptRecords) -> RecordWriter:
 class CheckingSink:
     """Forgets records, but for those that the schema does not know: they end the program."""
 
-    def write(self, data: bytes, /) -> None:
-        assert data.endswith(b"\n")
-        for line in data.splitlines():
-            strict_record(line)
-
-    def flush(self) -> None:
-        """Do nothing."""
+    def write(self, lines: LineBuffer, /) -> None:
+        for chunk in lines.chunks():
+            assert chunk.endswith(b"\n")
+            for line in chunk.splitlines():
+                strict_record(line)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from allocator.delivery.outbox_files import Outbox, Parcel
 from allocator.delivery.spool_files import Segment, Spool
+from tests.harness.lines import batch_of
 
 BLOCKS = 6  # of the spool
 MEMORY = 9000  # bytes
@@ -70,8 +71,8 @@ class Story:
             for number in range(count)
         ]
         self.added += count
-        data = b"".join(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE) for line in lines)
-        self.outbox.add(data, records=count, durable=False)
+        batch = batch_of(*(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE) for line in lines))
+        self.outbox.add(batch, durable=False)
 
     def next(self, most: int) -> Parcel | None:
         return self.outbox.next(most_records=most, most_bytes=5000)

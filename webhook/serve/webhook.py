@@ -11,7 +11,7 @@ from typing import Final
 
 import structlog
 
-from allocator.audit.audit_log import AuditLog, SwitchedSink
+from allocator.audit.audit_log import AuditLog, FileSink
 from allocator.audit.record_source import ENTROPY_BITS
 from allocator.cli.audit import AuditOptions, audit_delivery
 from allocator.cli.http_server import Listen, serve
@@ -108,9 +108,7 @@ async def run(options: WebhookOptions) -> None:
     ):
         rated = options.extender is not None
         inventory = Inventory(client, namespace=options.namespace, prepare_scores=rated)
-        output = SwitchedSink(
-            sink=sys.stdout.buffer, enabled=lambda: inventory.settings.audit.stdout
-        )
+        output = FileSink(file=sys.stdout.buffer, enabled=lambda: inventory.settings.audit.stdout)
         journal = AuditLog((output, *delivery), dropped=metrics.dropped)
         trail = audit_trail(
             journal,

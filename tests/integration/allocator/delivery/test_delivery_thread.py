@@ -23,6 +23,7 @@ from allocator.delivery.spool_files import Spool
 from tests.cluster.ports import free_port
 from tests.fakes.pki import Authority
 from tests.fakes.records_console import RecordsConsole, SenderFiles, listening
+from tests.harness.lines import lines_of
 
 ROOT = Path(__file__).parents[4]
 QUICK = DeliverySettings(batch_seconds=0.02, first_pause=0.1, longest_pause=0.2, last_seconds=0.5)
@@ -40,7 +41,8 @@ class Sending:
         metrics.follow(self.delivery)
 
     def write(self, *ids: str) -> None:
-        self.delivery.write(b"".join(b'{"id":"%s"}\n' % each.encode() for each in ids))
+        records = (b'{"id":"%s"}\n' % each.encode() for each in ids)
+        self.delivery.write(lines_of(b"".join(records)))
 
     def figure(self, name: str) -> float:
         value = self.registry.get_sample_value(name)

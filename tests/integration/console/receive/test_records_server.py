@@ -47,16 +47,17 @@ def store(tmp_path: Path) -> Iterator[RecordStore]:
         yield opened
 
 
-async def send(
+async def send(  # noqa: PLR0913 -- a request
     site: Site,
     body: bytes,
     *,
     who: str = "webhook",
     tls: ssl.SSLContext = SENDER,
     headers: dict[str, str] | None = None,
+    path: str = "/v2/records",
 ) -> tuple[int, Any]:
     more = {**bearer(who), **(headers or {})}
-    url = f"{site.url}/v1/records"
+    url = f"{site.url}{path}"
     return await answer(url, tls=tls, method="POST", data=body, headers=more)
 
 
@@ -99,6 +100,87 @@ def test_a_batch_is_stored_once(store: RecordStore, *, compressed: bool) -> None
 
     play(scenario)
     assert dict(kept(store)) == {line["id"]: "webhook, by certificate and token" for line in lines}
+
+
+def test_an_older_sender_is_heard(store: RecordStore) -> None:
+    """Agents are replaced one by one."""
+    line = admission()
+
+    async def scenario() -> None:
+        async with records_port(store) as site:
+            sent = await send(site, body_of([line]), path="/v1/records")
+            assert sent == (200, {"stored": 1, "known": 0, "rejected": []})
+
+    play(scenario)
+    assert [record_id for record_id, _ in kept(store)] == [line["id"]]
+
+
+def in_parts(line: Line) -> tuple[bytes, bytes]:
+    """Return the start of *line* until its id, and its end."""
+    text = body_of([{"id": line["id"], **line}]).rstrip()
+    at = text.index(b",") + 1
+    return text[:at], text[at:]
+
+
+def test_records_that_share_an_end_are_stored_whole(store: RecordStore) -> None:
+    """A number is what the last line before says; what cannot be read keeps nothing back."""
+    one, other = admission(user="ann"), admission(user="bob")
+    lines = [dict(each, id=uuid.uuid4().hex) for each in (one, one, other, one, other)]
+    starts = [in_parts(line)[0] for line in lines]
+    end, other_end = in_parts(one)[1], in_parts(other)[1]
+    body = b"\n".join(
+        (
+            *(b"=0 " + end, b"@0 " + starts[0], b"@0 " + starts[1], b"@1 " + starts[2]),
+            *(b"=0 " + other_end, b"@0 " + starts[2], b"=1 " + end, b"@1 " + starts[3]),
+            *(b"=2", b"@2 {", b"@0 x" + starts[4], body_of([lines[4]])),
+        )
+    )
+
+    async def scenario() -> None:
+        async with records_port(store) as site:
+            status, told = await send(site, body)
+            assert (status, told["stored"]) == (200, 5)
+            whys = {each["line"]: each["why"] for each in told["rejected"]}
+            assert set(whys) == {4, 9, 10, 11}
+            assert "@1 refers to no line before it" in whys[4]
+            assert "a number of at most 6 digits" in whys[9]
+            assert "@2 refers to no line before it" in whys[10]
+
+    play(scenario)
+    page = store.records(EVERYTHING, RecordFilter(), PageRequest(size=1000))
+    users = {row.record.id: getattr(row.record, "user", "") for row in page.rows}
+    assert users == {line["id"]: line["user"] for line in lines}
+
+
+@pytest.mark.parametrize("who", ["webhook", "agent-1"])
+def test_a_batch_of_few_bytes_is_no_large_one(store: RecordStore, who: str) -> None:
+    """A megabyte that a thousand lines refer to would take minutes to read."""
+    end = b'"text":"' + b"x" * 1_000_000 + b'"}'
+    body = b"=0 %b\n" % end + b'@0 {"kind":"health",\n' * 1990
+
+    async def scenario() -> None:
+        async with records_port(store) as site:
+            with contextlib.suppress(OSError, ClientError):
+                assert (await send(site, body, who=who))[0] == 413
+            assert answered(site) == {"413": 1}
+
+    play(scenario)
+
+
+def test_an_agent_is_held_to_what_its_records_are_written_out(store: RecordStore) -> None:
+    """Whatever few bytes it needed to send them."""
+    start, end = in_parts(health())
+    body = b"=0 %b\n" % (b'"text":"' + b"x" * 30_000 + b'",' + end)
+    body += (b"@0 " + start + b"\n") * 100
+
+    async def scenario() -> None:
+        async with records_port(store, node_limits=NodeLimits()) as site:
+            sent = 0
+            while (await send(site, body, who="agent-1"))[0] == 200 and sent < 400:
+                sent += 1
+            assert sent * len(body) < 16 * 1024 * 1024
+
+    play(scenario)
 
 
 def test_an_agent_writes_for_its_node(store: RecordStore) -> None:
@@ -597,6 +679,8 @@ def test_other_paths_and_methods_are_not_there(store: RecordStore) -> None:
         async with records_port(store) as site:
             for method, path, status in (
                 ("GET", "/v1/records", 405),
+                ("GET", "/v2/records", 405),
+                ("POST", "/v3/records", 404),
                 ("POST", "/v1/records/", 404),
                 ("POST", "/", 404),
                 ("GET", "/api/v1/records", 404),

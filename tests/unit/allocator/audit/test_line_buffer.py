@@ -4,7 +4,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.audit.line_buffer import MOST_PENDING, LineBuffer, LineEnd, line_count
+from allocator.audit.line_buffer import MOST_PENDING, LineBuffer, LineEnd
 
 
 @given(st.lists(st.binary(max_size=100_000).map(lambda one: one.replace(b"\n", b"")), max_size=9))
@@ -16,31 +16,30 @@ def test_a_buffer_holds_whole_lines(texts: list[bytes]) -> None:
         chunks = list(buffer.chunks())
         assert b"".join(chunks) == b"".join(b"%b\n" % text for text in texts)
         assert all(chunk.endswith(b"\n") for chunk in chunks)
+        assert list(buffer.lines()) == [(b"%b\n" % text, None) for text in texts]
         assert len(buffer) == sum(map(len, chunks))
         buffer.clear()
-
-
-@given(st.lists(st.sampled_from([b"\n", b"a", b"\n\n", b"bc\n"])).map(b"".join))
-def test_lines_are_counted_where_they_end(data: bytes) -> None:
-    """Also those that are empty."""
-    assert line_count(data) == data.count(b"\n")
 
 
 @given(st.lists(st.tuples(st.text(max_size=5000), st.booleans()), max_size=140))
 def test_lines_in_parts_are_joined_when_they_are_written(texts: list[tuple[str, bool]]) -> None:
     """In their order among lines; each chunk has whole lines."""
-    buffer = LineBuffer()
+    buffer, end = LineBuffer(), LineEnd((b'"rest"', b":1}\n"))
     for _ in range(2):
         for text, in_parts in texts:
             start = b'{"text":%b,' % orjson.dumps(text)
             if in_parts:
-                assert buffer.add_parts(start, LineEnd((b'"rest"', b":1}\n")))
+                assert buffer.add_parts(start, end)
             else:
                 assert buffer.add(start + b'"rest":2}\n')
         chunks = list(buffer.chunks())
         lines = b"".join(chunks).splitlines()
         assert [orjson.loads(line) for line in lines] == [
             {"text": text, "rest": 1 if in_parts else 2} for text, in_parts in texts
+        ]
+        assert [one is end for _, one in buffer.lines()] == [in_parts for _, in_parts in texts]
+        assert [start for start, one in buffer.lines() if one is None] == [
+            line + b"\n" for line, (_, in_parts) in zip(lines, texts, strict=True) if not in_parts
         ]
         assert all(chunk.endswith(b"\n") for chunk in chunks)
         assert len(buffer) == sum(map(len, chunks))

@@ -8,17 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
+from allocator.delivery.batch_queue import LARGEST_RECORD
+from allocator.delivery.batch_text import MOST_BYTES, MOST_RECORDS
 from allocator.delivery.delivery_client import Acknowledged, Answer, NotDelivered, TooLarge
-from allocator.delivery.delivery_thread import (
-    LARGEST_RECORD,
-    MOST_BYTES,
-    MOST_RECORDS,
-    AuditDelivery,
-    DeliverySettings,
-)
+from allocator.delivery.delivery_thread import AuditDelivery, DeliverySettings
 from allocator.delivery.outbox_files import Outbox
 from allocator.delivery.spool_files import Spool
 from kube.clock import Clock
+from tests.harness.lines import lines_of
 
 QUICK = DeliverySettings(batch_seconds=0.01, first_pause=0.02, longest_pause=0.05, last_seconds=1.0)
 AWAY = NotDelivered(why="away")
@@ -94,7 +91,7 @@ class Delivering:
         self.delivery = AuditDelivery(outbox, console, counters=self.counts, settings=settings)
 
     def write(self, *records: str) -> None:
-        self.delivery.write("".join(f"{record}\n" for record in records).encode())
+        self.delivery.write(lines_of("".join(f"{record}\n" for record in records).encode()))
 
 
 @contextmanager

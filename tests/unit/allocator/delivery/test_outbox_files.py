@@ -8,8 +8,17 @@ from pathlib import Path
 import orjson
 import pytest
 
+from allocator.audit.line_buffer import LineEnd
+from allocator.delivery.batch_text import (
+    MOST_BYTES,
+    MOST_WHOLE_BYTES,
+    BatchText,
+    read_batch,
+    whole_line,
+)
 from allocator.delivery.outbox_files import Batch, Outbox, Parcel
 from allocator.delivery.spool_files import Spool
+from tests.harness.lines import batch_of
 
 
 class Waiting:
@@ -25,8 +34,8 @@ class Waiting:
         self.lost += records
 
     def add(self, *lines: str) -> None:
-        data = "".join(f"{line}\n" for line in lines).encode()
-        self.outbox.add(data, records=len(lines), durable=False)
+        batch = batch_of(*(f"{line}\n".encode() for line in lines))
+        self.outbox.add(batch, durable=False)
 
     def next(self, *, most: int = 500, size: int = 10_000) -> Parcel | None:
         return self.outbox.next(most_records=most, most_bytes=size)
@@ -223,7 +232,7 @@ def test_what_is_no_record_belongs_to_nobody(tmp_path: Path) -> None:
     """It is sent all the same, and the console says what is wrong with it."""
     waiting = Waiting(tmp_path, blocks=3)
     for line in (b'{"namespace":"\xff"}', b'{"namespace":7}', b"[", b"7", b""):
-        waiting.outbox.add(line + b"\n", records=1, durable=False)
+        waiting.outbox.add(batch_of(line + b"\n"), durable=False)
 
     assert waiting.taken() == ["[", "7"]
     assert waiting.lost == 2
@@ -390,3 +399,94 @@ def test_at_the_end_of_the_program_memory_is_lost_and_counted(tmp_path: Path) ->
 
     assert (waiting.lost, waiting.outbox.records) == (2, 1)
     assert Waiting(tmp_path).taken() == ["a"]
+
+
+def shared_end(namespace: str, *, size: int = 3000) -> LineEnd:
+    """Return the end of the lines of records in *namespace*."""
+    return LineEnd((f'"namespace":"{namespace}","text":"{"." * size}"'.encode(), b"}\n"))
+
+
+def shared_records(namespace: str, count: int, end: LineEnd) -> list[tuple[bytes, LineEnd]]:
+    return [(f'{{"pod":"{namespace}{number}",'.encode(), end) for number in range(count)]
+
+
+def mixed_batch(end: LineEnd) -> BatchText:
+    """Return a batch of 2 quiet and 40 noisy pods, and of one of no template."""
+    batch = BatchText()
+    quiet = shared_records("quiet", 2, shared_end("quiet", size=900))
+    for start, its_end in (*quiet[:1], *shared_records("noisy", 40, end), *quiet[1:]):
+        batch.add(start, its_end)
+    batch.add(record("third", "third").encode() + b"\n", None)
+    return batch
+
+
+def pods_of(parcel: Parcel | None) -> list[str]:
+    assert parcel is not None
+    return names(whole_line(*line).decode() for line in read_batch(parcel.data))
+
+
+@ROOMS
+def test_of_a_batch_with_shared_ends_only_the_flood_is_given_up(
+    room: dict[str, int], tmp_path: Path
+) -> None:
+    """The rest is as short as before."""
+    waiting = waiting_in(room, tmp_path)
+    end = shared_end("noisy")
+    mixed = mixed_batch(end)
+    waiting.outbox.add(mixed, durable=False)
+    while not waiting.lost:
+        flood = BatchText()
+        for start, its_end in shared_records("noisy", 9, end):
+            flood.add(start, its_end)
+        waiting.outbox.add(flood, durable=False)
+
+    parcel = waiting.next(most=1)
+
+    assert waiting.lost == 40
+    assert pods_of(parcel) == ["quiet0", "quiet1", "third"]
+    assert parcel is not None
+    assert parcel.records == 3
+    assert parcel.data.count(b"=") == 1
+    assert len(parcel.data) < mixed.size / 2
+
+
+def test_an_end_counts_once_for_whoever_floods(tmp_path: Path) -> None:
+    """A tenant is judged by the room that he takes, and replicas take little."""
+    waiting = Waiting(tmp_path, blocks=10)
+    replicas = BatchText()
+    for start, end in shared_records("alike", 200, shared_end("alike")):
+        replicas.add(start, end)
+    waiting.outbox.add(replicas, durable=False)
+    while not waiting.lost:
+        waiting.add(*[record("others", f"o{number}", size=380) for number in range(10)])
+
+    assert waiting.lost == 10
+    assert pods_of(waiting.next(most=200)) == [f"alike{number}" for number in range(200)]
+
+
+def test_a_batch_with_shared_ends_is_halved(waiting: Waiting) -> None:
+    """Each half tells the ends that it needs."""
+    end = shared_end("team", size=30)
+    batch = BatchText()
+    for start, its_end in shared_records("a", 5, end):
+        batch.add(start, its_end)
+    waiting.outbox.add(batch, durable=False)
+    waiting.outbox.split(batch_in(waiting.next()))
+
+    assert pods_of(waiting.next(most=2)) == ["a0", "a1"]
+    assert pods_of(waiting.next()) == ["a0", "a1", "a2", "a3", "a4"]
+
+
+def test_what_is_sent_together_is_bounded_as_it_is_read(tmp_path: Path) -> None:
+    """Also where an earlier run made it."""
+    killed = Waiting(tmp_path)
+    size = MOST_WHOLE_BYTES // 100
+    for number in range(4):
+        batch = BatchText()
+        for start, end in shared_records(f"n{number}-", 40, shared_end("n", size=size)):
+            batch.add(start, end)
+        killed.outbox.add(batch, durable=False)
+    for waiting in (killed, Waiting(tmp_path)):
+        parcel = waiting.next(size=MOST_BYTES)
+        assert parcel is not None
+        assert (len(parcel.batches), parcel.records) == (2, 80)

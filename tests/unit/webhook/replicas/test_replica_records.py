@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from allocator.audit.audit_log import AuditLog
-from allocator.audit.line_buffer import LineEnd
+from allocator.audit.line_buffer import LineBuffer, LineEnd
 from allocator.audit.record import Component
 from allocator.audit.record_source import RecordSource, milliseconds_of
 from allocator.catalog.vocabularies import Vocabulary
@@ -59,11 +59,8 @@ class Kept:
     def __init__(self) -> None:
         self.data = b""
 
-    def write(self, data: bytes, /) -> None:
-        self.data += data
-
-    def flush(self) -> None:
-        """Do nothing."""
+    def write(self, lines: LineBuffer, /) -> None:
+        self.data += b"".join(lines.chunks())
 
 
 @dataclass(slots=True, kw_only=True)
