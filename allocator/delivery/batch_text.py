@@ -20,7 +20,7 @@ MOST_RECORDS: Final = 500  # of one batch
 MOST_BYTES: Final = 1024 * 1024  # of one batch, unless a single record is larger
 # Bytes of the records of one batch, each written out; what a console takes at a time.
 MOST_WHOLE_BYTES: Final = 4 * 1024 * 1024
-_TOLD: Final = re.compile(rb"([=@])([0-9]{1,6}) (.*)", re.DOTALL)
+_TOLD: Final = re.compile(rb"([=@])([0-9]{1,6}) (.*)")
 _MARKS_SIZE: Final = 20  # bytes, at most, of the marks of a record and of its end
 _MARKS: Final = frozenset((ord("="), ord("@")))
 
@@ -87,7 +87,7 @@ class BatchReader:
         """
         if not line or line[0] not in _MARKS:
             return line, None
-        found = _TOLD.match(line)
+        found = _TOLD.fullmatch(line)
         if found is None:
             raise ValueError(
                 'the line begins with "=" or "@"; accepted after it: a number of at most 6 digits'

@@ -167,18 +167,21 @@ def test_a_batch_of_few_bytes_is_no_large_one(store: RecordStore, who: str) -> N
     play(scenario)
 
 
-def test_an_agent_is_held_to_what_its_records_are_written_out(store: RecordStore) -> None:
-    """Whatever few bytes it needed to send them."""
+@pytest.mark.parametrize("references", [100, 0])
+def test_an_agent_is_held_to_what_its_records_are_written_out(
+    store: RecordStore, references: int
+) -> None:
+    """Whatever few bytes it needed to send them; what nothing refers to counts as well."""
     start, end = in_parts(health())
     body = b"=0 %b\n" % (b'"text":"' + b"x" * 30_000 + b'",' + end)
-    body += (b"@0 " + start + b"\n") * 100
+    body += (b"@0 " + start + b"\n") * references
 
     async def scenario() -> None:
-        async with records_port(store, node_limits=NodeLimits()) as site:
-            sent = 0
-            while (await send(site, body, who="agent-1"))[0] == 200 and sent < 400:
-                sent += 1
-            assert sent * len(body) < 16 * 1024 * 1024
+        # Besides its lines, of which there are fewer, it counts by the kilobyte.
+        limits = NodeLimits(daily=1000 if references else 20)
+        async with records_port(store, node_limits=limits) as site:
+            assert (await send(site, body, who="agent-1"))[0] == 200
+            assert (await send(site, body, who="agent-1"))[0] == 429
 
     play(scenario)
 

@@ -136,6 +136,19 @@ def test_a_call_carries_a_bounded_number_of_records() -> None:
     assert max(map(len, started.console.calls)) == MOST_RECORDS
 
 
+def test_records_are_gathered_until_a_batch_is_full() -> None:
+    """A call for each would cost the console more than the records."""
+    with delivering(FakeConsole(), settings=replace(QUICK, batch_seconds=0.5)) as started:
+        for number in range(5):
+            started.write(str(number))
+            time.sleep(0.01)
+        wait_until(lambda: len(started.console.stored) == 5)
+        assert len(started.console.calls) == 1
+    with delivering(FakeConsole(), settings=replace(QUICK, batch_seconds=60.0)) as started:
+        started.write(*map(str, range(MOST_RECORDS + 1)))
+        wait_until(lambda: len(started.console.stored) == MOST_RECORDS + 1)
+
+
 def test_a_call_carries_a_bounded_number_of_bytes() -> None:
     """And what alone is too large is dropped and counted, and delays nothing."""
     large = "x" * (MOST_BYTES // 3)
