@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from allocator.delivery.batch_text import read_batch, whole_line
 from kube.config import Access
 from tests.fakes.pki import Authority
 
@@ -73,8 +74,9 @@ class RecordsConsole:
             writer.transport.abort()
 
     def store(self, body: bytes) -> bytes:
-        self.lines += body.splitlines()
-        ids = [json.loads(line)["id"] for line in body.splitlines()]
+        lines = [whole_line(*line).rstrip() for line in read_batch(body)]
+        self.lines += lines
+        ids = [json.loads(line)["id"] for line in lines]
         known = sum(each in self.stored for each in ids)
         for each in ids:
             self.stored[each] = self.stored.get(each, 0) + 1
