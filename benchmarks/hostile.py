@@ -28,7 +28,7 @@ from benchmarks.hostile_reviews import WORKLOADS, hostile_reviews
 from benchmarks.hostile_site import HOST, HostileSite, hostile_site
 from benchmarks.report import Bar, conclude, p99, parser, table
 from benchmarks.webhook_reviews import reviews
-from benchmarks.webhook_server import ChangingInventory, CountingSink, reviewer
+from benchmarks.webhook_server import ChangingInventory, reviewer
 from webhook.serve.admission import AdmissionApp
 from webhook.serve.metrics import WebhookMetrics
 from webhook.workload.workload_server import WorkloadHandler
@@ -150,7 +150,7 @@ async def _attacked(site: HostileSite, seconds: float) -> Siege:
 def review_costs() -> dict[str, float]:
     """Return the milliseconds for which each hostile review keeps everybody else waiting."""
     inventory = ChangingInventory()
-    handler, _ = reviewer(inventory, CountingSink())
+    handler, _ = reviewer(inventory, ())
     workloads = WorkloadHandler(
         context_of=lambda namespace: inventory.view(namespace).context,
         count_review=WebhookMetrics(version="benchmark").count_workload,

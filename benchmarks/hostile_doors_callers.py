@@ -7,7 +7,7 @@ from typing import Any, Final
 from allocator.cli.http_server import Listen
 from allocator.config.settings import DEFAULTS, settings_of
 from benchmarks.hostile_door import door
-from benchmarks.webhook_server import ChangingInventory, CountingSink, reviewer
+from benchmarks.webhook_server import ChangingInventory, reviewer
 from certs.issue import IssueParameters, Names
 from certs.refresh_controller import throwaway
 from certs.tls_server import ServingPair
@@ -119,7 +119,7 @@ def places_of_callers_that_left() -> Iterator[str]:
 
 
 def _reviewer() -> PodHandler:
-    return reviewer(ChangingInventory(), CountingSink())[0]
+    return reviewer(ChangingInventory(), ())[0]
 
 
 async def _posted(app: AdmissionApp, hook: str, messages: Sequence[Message]) -> tuple[int, bytes]:

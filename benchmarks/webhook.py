@@ -86,8 +86,8 @@ def _missing_tool() -> str | None:
 
 def check(bodies: Sequence[bytes], tree: Path) -> None:
     """Raise unless the server rewrites the pod of each review, and a second pass leaves it."""
-    core, _ = _cores()
-    with serve(ServerKind.OURS, core, tree=tree) as server:
+    core, other = _cores()
+    with serve(ServerKind.OURS, core, other, tree=tree) as server:
         second = [
             apply_patch(body, answer)
             for body, answer in zip(bodies, server.answers(bodies), strict=True)
@@ -120,7 +120,7 @@ def _loads(
     """
     core, other = _cores()
     with ExitStack() as stack:
-        servers = [stack.enter_context(serve(kind, core, tree=tree)) for kind in kinds]
+        servers = [stack.enter_context(serve(kind, core, other, tree=tree)) for kind in kinds]
         warm = [server.load(file, core=other, seconds=WARM_UP) for server in servers]
         loads: list[list[LoadResult]] = [[] for _ in servers]
         for at in seconds_in_turn(len(servers), seconds):

@@ -7,12 +7,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from http.client import HTTPSConnection
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
 from benchmarks.webhook_reviews import OWNER_UID, REVIEW_UID, SIZE
 from benchmarks.webhook_server import HOST, ServerKind
@@ -123,13 +123,32 @@ class ServerProcess:
 
 
 @contextmanager
-def serve(kind: ServerKind, core: int, *, tree: Path) -> Iterator[ServerProcess]:
-    """Run a server of the checkout, or compiled copy of one, at *tree* on *core*."""
-    command = [sys.executable, "-m", "benchmarks.webhook_server", kind, str(core)]
+def serve(kind: ServerKind, core: int, other: int, *, tree: Path) -> Iterator[ServerProcess]:
+    """Run a server of the checkout, or compiled copy of one, at *tree* on *core*.
+
+    Ours delivers its records to a console on the core *other*.
+    """
+    with ExitStack() as stack:
+        options = [kind, str(core)]
+        if kind is ServerKind.OURS:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="records-"))
+            console = _program("webhook_console", folder, str(other), tree=tree)
+            _, told = stack.enter_context(console)
+            options += [f"https://{HOST}:{told['port']}", folder]
+        server = _program("webhook_server", *options, tree=tree)
+        process, told = stack.enter_context(server)
+        yield ServerProcess(process, told["port"], told["bundle"])
+
+
+@contextmanager
+def _program(
+    name: str, *options: str, tree: Path
+) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, Any]]]:
+    """Run a benchmark's program; yield it and the first line that it said."""
+    command = [sys.executable, "-m", f"benchmarks.{name}", *options]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=tree, stdin=pipe, stdout=pipe) as process:
         try:
-            said = json.loads(process.stdout.readline() if process.stdout else b"")
-            yield ServerProcess(process, said["port"], said["bundle"])
+            yield process, json.loads(process.stdout.readline() if process.stdout else b"")
         finally:
             process.kill()  # nothing where it has ended

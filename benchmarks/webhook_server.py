@@ -1,7 +1,8 @@
 """The two servers of the webhook benchmark; each is a process that owns one core.
 
 Both are the product's own TLS server on uvloop. ``ours`` is the product's own admission with its
-journal and metrics, over a fleet that changes ten times a second. ``baseline`` is the least that
+journal and metrics, over a fleet that changes ten times a second. Its records are delivered to a
+console, and written where nobody reads them. ``baseline`` is the least that
 a webhook could do: decode the review, as fast as untyped JSON can be decoded in Python, and
 answer that the pod may pass. ``unaudited`` is ``ours`` without records of decisions.
 """
@@ -14,13 +15,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Final
 
 import orjson
 import uvloop
 
-from allocator.audit.audit_log import AuditLog
-from allocator.audit.line_buffer import LineBuffer
+from allocator.audit.audit_log import AuditLog, BytesFile, FileSink, Sink
+from allocator.cli.audit import AuditOptions, audit_delivery
 from allocator.cli.http_server import App, Listen, Receive, Scope, Send
 from allocator.cli.process import freeze_when_settled
 from allocator.config.fleet_file import load_fleet
@@ -115,28 +117,18 @@ class ChangingInventory:
         return AdmissionView(context=around, settings_digest="defaults", age=0.0)
 
 
-@dataclass(slots=True)
-class CountingSink:
-    """A journal's sink that throws lines away and counts them."""
-
-    count: int = 0
-
-    def write(self, lines: LineBuffer) -> None:
-        """Count *lines*."""
-        for _ in lines.lines():
-            self.count += 1
-
-
 def reviewer(
-    inventory: ChangingInventory, lines: CountingSink, *, audited: bool = True
+    inventory: ChangingInventory,
+    sinks: Sequence[Sink] | None,
+    metrics: WebhookMetrics | None = None,
 ) -> tuple[PodHandler, AuditLog]:
-    """Return the product's reviewer over *inventory*, and the journal that fills *lines*.
+    """Return the product's reviewer over *inventory*, and the journal that writes to *sinks*.
 
-    The product makes records always; one that is not *audited* is for comparison.
+    The product makes records always; where *sinks* is ``None`` there are none, for comparison.
     """
-    metrics = WebhookMetrics(version="benchmark")
-    journal = AuditLog((lines,), dropped=metrics.dropped)
-    if not audited:
+    metrics = metrics or WebhookMetrics(version="benchmark")
+    journal = AuditLog(sinks or (), dropped=metrics.dropped)
+    if sinks is None:
         return PodHandler(view=inventory.view, records=None, metrics=metrics), journal
     trail = audit_trail(
         journal,
@@ -155,17 +147,19 @@ def reviewer(
     return made, journal
 
 
-async def baseline(_scope: Scope, receive: Receive, send: Send) -> None:
-    """Decode a review and answer that the pod may pass."""
+async def body_of(receive: Receive) -> bytes:
+    """Return the whole body of a request."""
     body = b""
     more = True
     while more:
         message = await receive()
         body += message.get("body", b"")
         more = message.get("more_body", False)
-    response = {"uid": orjson.loads(body)["request"]["uid"], "allowed": True}
-    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
-    answer = orjson.dumps(review | {"response": response})
+    return body
+
+
+async def reply_json(send: Send, answer: bytes) -> None:
+    """Answer 200 with *answer*."""
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(answer)).encode()),
@@ -174,20 +168,36 @@ async def baseline(_scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": answer})
 
 
-async def run(kind: ServerKind) -> None:
-    """Serve until standard input ends; say the port first, and at last what was done."""
+async def baseline(_scope: Scope, receive: Receive, send: Send) -> None:
+    """Decode a review and answer that the pod may pass."""
+    body = await body_of(receive)
+    response = {"uid": orjson.loads(body)["request"]["uid"], "allowed": True}
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
+    await reply_json(send, orjson.dumps(review | {"response": response}))
+
+
+async def run(kind: ServerKind, audit: AuditOptions | None, output: BytesFile) -> None:
+    """Serve until standard input ends; say the port first, and at last what was done.
+
+    Ours delivers its records, and writes them to *output*, too, as the default settings say.
+    """
     names = Names(dns=("localhost",), addresses=(ip_address(HOST),))
     bundle, pair = throwaway(IssueParameters(names=names))
     live = ServingPair()
     live.load(pair)
-    lines = CountingSink()
-    async with asyncio.TaskGroup() as group:
+    metrics = WebhookMetrics(version="benchmark")
+    async with (
+        audit_delivery(audit, metrics.delivery) as delivery,
+        asyncio.TaskGroup() as group,
+    ):
         app: App = baseline
         at_once: AnswerOf = Reviews.at_once
         tasks: list[asyncio.Task[None]] = []
         if kind is not ServerKind.BASELINE:
             inventory = ChangingInventory()
-            deciding, journal = reviewer(inventory, lines, audited=kind is ServerKind.OURS)
+            sinks: tuple[Sink, ...] = (FileSink(file=output, enabled=lambda: True), *delivery)
+            audited = kind is ServerKind.OURS
+            deciding, journal = reviewer(inventory, sinks if audited else None, metrics)
             app = admission = AdmissionApp(deciding, baseline)
             at_once = admission.at_once
             # As the product does it, once all is known.
@@ -197,24 +207,34 @@ async def run(kind: ServerKind) -> None:
         async with serve_app(
             app, Listen(host=HOST, port=0), context=live.context, at_once=at_once
         ) as port:
-            _tell({"port": port, "bundle": bundle.decode()})
+            tell({"port": port, "bundle": bundle.decode()})
             await asyncio.to_thread(sys.stdin.buffer.read)
         for task in tasks:
             task.cancel()
-    _tell({"recorded": lines.count})
+    tell({"recorded": metrics.registry.get_sample_value("vgpu_audit_delivered_total")})
 
 
-def _tell(what: dict[str, object]) -> None:
+def tell(what: dict[str, object]) -> None:
+    """Say *what* to whoever started this process."""
     sys.stdout.buffer.write(orjson.dumps(what, option=orjson.OPT_APPEND_NEWLINE))
     sys.stdout.buffer.flush()
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run ``KIND CORE``."""
-    kind, core = arguments
+    """Run ``KIND CORE``, of ours with the address of a console and the folder of its files."""
+    kind, core, *console = arguments
     os.sched_setaffinity(0, {int(core)})
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(run(ServerKind(kind)))
+    audit = None
+    if console:
+        files = Path(console[1])
+        audit = AuditOptions(
+            url=console[0], certificates=files, token=files / "token", spool=files / "spool"
+        )
+    with (
+        Path(os.devnull).open("wb") as nobody,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        runner.run(run(ServerKind(kind), audit, nobody))
     return 0
 
 

@@ -11,7 +11,7 @@ from benchmarks.webhook import Turn, audited_ratios, bars, seconds_in_turn
 from benchmarks.webhook_answers import WrongAnswerError, apply_patch, check_idempotent
 from benchmarks.webhook_load import LoadResult, ServerProcess, join_loads
 from benchmarks.webhook_reviews import WORKLOADS, replica_reviews, reviews, shapes
-from benchmarks.webhook_server import ChangingInventory, CountingSink, reviewer
+from benchmarks.webhook_server import ChangingInventory, reviewer
 from webhook.review.admission_review import allow
 
 BODIES = tuple(reviews())
@@ -41,7 +41,7 @@ def test_the_fleet_is_500_nodes_with_4000_gpus_and_changes() -> None:
 def test_each_review_is_rewritten_once() -> None:
     """The product's answer to each is a patch that applies; a second pass has nothing to add."""
     inventory = ChangingInventory()
-    deciding, _ = reviewer(inventory, CountingSink())
+    deciding, _ = reviewer(inventory, ())
 
     second = [apply_patch(body, deciding.mutate(body)) for body in BODIES]
 
