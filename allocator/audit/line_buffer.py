@@ -28,6 +28,20 @@ class LineEnd:
         self.size = size  # bytes
 
 
+# The start of a line and its end; without one, the start is the whole line.
+Line = tuple[bytes, LineEnd | None]
+
+
+def line_size(start: bytes, end: LineEnd | None) -> int:
+    """Return the bytes of a line."""
+    return len(start) if end is None else len(start) + end.size
+
+
+def whole_line(start: bytes, end: LineEnd | None) -> bytes:
+    """Return a line in one piece."""
+    return start if end is None else b"".join((start, *end.parts))
+
+
 class LineBuffer:
     """Lines in one piece of memory that is used again and again.
 
@@ -116,8 +130,8 @@ class LineBuffer:
             yield bytes(memoryview(self._memory)[start:cut])
             start = cut
 
-    def lines(self) -> Iterator[tuple[bytes, LineEnd | None]]:
-        """Yield the start and the end of each line in their order; a whole one has no end."""
+    def lines(self) -> Iterator[Line]:
+        """Yield the lines in their order, one by one."""
         start = 0
         for used, starts, ends in (*self._parts, (self._used, [], [])):
             while start < used:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from allocator.audit.line_buffer import LineBuffer, LineEnd
+from allocator.audit.line_buffer import LineBuffer, LineEnd, line_size
 from allocator.delivery.batch_text import BatchText
 
 QUEUE_LIMIT: Final = 16 * 1024 * 1024  # bytes of batches that wait for the thread
@@ -33,7 +33,7 @@ class BatchQueue:
         return dropped
 
     def _add(self, start: bytes, end: LineEnd | None) -> bool:
-        size = len(start) + (0 if end is None else end.size)
+        size = line_size(start, end)
         if size > LARGEST_RECORD or self._size + size > self._limit:
             return False
         if not self._batches:

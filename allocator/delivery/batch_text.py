@@ -4,8 +4,8 @@ Replicas of a template have records that differ in a few names, and are the same
 a line of a batch is one of three:
 
 - ``{...}`` is a record.
-- ``=7 END`` tells what 7 is, until another line tells it anew.
-- ``@7 START`` is a record, too: its line is START and what 7 is.
+- ``=7 END`` defines 7 as an end of lines, until another line defines 7 anew.
+- ``@7 START`` is a record, too: its line is START and the end that 7 is.
 
 Batches that follow one another are a batch again. Runs for every record of the webhook.
 """
@@ -14,18 +14,15 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from allocator.audit.line_buffer import LineEnd
+from allocator.audit.line_buffer import Line, LineEnd, line_size
 
 MOST_RECORDS: Final = 500  # of one batch
 MOST_BYTES: Final = 1024 * 1024  # of one batch, unless a single record is larger
 # Bytes of the records of one batch, each written out; what a console takes at a time.
 MOST_WHOLE_BYTES: Final = 4 * 1024 * 1024
-_TOLD: Final = re.compile(rb"([=@])([0-9]{1,6}) (.*)")
+_MARKED: Final = re.compile(rb"([=@])([0-9]{1,6}) (.*)")
 _MARKS_SIZE: Final = 20  # bytes, at most, of the marks of a record and of its end
 _MARKS: Final = frozenset((ord("="), ord("@")))
-
-# The start of a record's line and its end; without one, the start is the whole line.
-Line = tuple[bytes, LineEnd | None]
 
 
 class BatchText:
@@ -41,7 +38,7 @@ class BatchText:
 
     def has_room(self, start: bytes, end: LineEnd | None) -> bool:
         """Say whether another record fits; the first always does."""
-        size = len(start) + (0 if end is None else end.size)
+        size = line_size(start, end)
         return not self.records or (
             self.records < MOST_RECORDS
             and self.size + size + _MARKS_SIZE <= MOST_BYTES
@@ -51,12 +48,11 @@ class BatchText:
     def add(self, start: bytes, end: LineEnd | None) -> None:
         """Add a record."""
         self.records += 1
-        self.whole_size += len(start)
+        self.whole_size += line_size(start, end)
         if end is None:
             self._parts.append(start)
             self.size += len(start)
             return
-        self.whole_size += end.size
         reference = self._references.get(end)
         if reference is None:
             reference = self._references[end] = b"@%d " % len(self._references)
@@ -81,13 +77,13 @@ class BatchReader:
         self._ends: dict[bytes, LineEnd] = {}
 
     def read(self, line: bytes) -> Line | None:
-        """Return the record of *line*, which has no line break; ``None`` where it has none.
+        """Return the record of *line*, which has no line break; ``None`` where it defines an end.
 
-        Raises ``ValueError`` where it refers to what no line has told.
+        Raises ``ValueError`` where it refers to an end that no line before it defines.
         """
         if not line or line[0] not in _MARKS:
             return line, None
-        found = _TOLD.fullmatch(line)
+        found = _MARKED.fullmatch(line)
         if found is None:
             raise ValueError(
                 'the line begins with "=" or "@"; accepted after it: a number of at most 6 digits'
@@ -100,15 +96,10 @@ class BatchReader:
         end = self._ends.get(number)
         if end is None:
             raise ValueError(
-                f"@{number.decode()} refers to no line before it; accepted: a number that a line"
-                ' with "=" has told'
+                f"@{number.decode()} refers to an end that no line before it defines;"
+                f" accepted: a line that begins with ={number.decode()} before it"
             )
         return text, end
-
-
-def whole_line(start: bytes, end: LineEnd | None) -> bytes:
-    """Return the line of a record in one piece."""
-    return start if end is None else b"".join((start, *end.parts))
 
 
 def read_batch(text: bytes) -> Iterator[Line]:
@@ -132,7 +123,4 @@ def read_batch(text: bytes) -> Iterator[Line]:
 
 def whole_size_of(text: bytes) -> int:
     """Return the bytes of the records of *text*, each written out."""
-    size = 0
-    for start, end in read_batch(text):
-        size += len(start) + (0 if end is None else end.size)
-    return size
+    return sum(line_size(start, end) for start, end in read_batch(text))

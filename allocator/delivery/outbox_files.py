@@ -15,13 +15,11 @@ from typing import Final
 import msgspec
 import structlog
 
-from allocator.audit.line_buffer import LineEnd
+from allocator.audit.line_buffer import Line, LineEnd, whole_line
 from allocator.delivery.batch_text import (
     MOST_WHOLE_BYTES,
     BatchText,
-    Line,
     read_batch,
-    whole_line,
     whole_size_of,
 )
 from allocator.delivery.spool_files import Segment, Spool

@@ -16,9 +16,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from allocator.audit.line_buffer import line_size, whole_line
 from allocator.audit.record import AnyRecord, Component, parse_record
 from allocator.cli.http_server import PEER_CERTIFICATE
-from allocator.delivery.batch_text import MOST_WHOLE_BYTES, BatchReader, whole_line
+from allocator.delivery.batch_text import MOST_WHOLE_BYTES, BatchReader
 from allocator.model.untrusted import escaped, inert
 from console.access.authentication_server import address_of, bearer_token
 from console.access.budgets import FailedAttempts, TooManyAttemptsError
@@ -249,15 +250,16 @@ class RecordsServer:
         found: list[tuple[int, AnyRecord]] = []
         reader, whole_size = BatchReader(), 0
         for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
             try:
-                read = reader.read(line) if line.strip() else None
-                if read is None:
+                parts = reader.read(line)
+                if parts is None:
                     continue
-                whole = whole_line(*read)
-                whole_size += len(whole)
+                whole_size += line_size(*parts)
                 if whole_size > LARGEST_BODY:
                     raise _too_large()
-                record = parse_record(whole)
+                record = parse_record(whole_line(*parts))
                 why = rejection(record, sender, now)
             except (msgspec.MsgspecError, ValueError, RecursionError) as error:
                 batch.rejected.append(RejectedLine(number, escaped_reason(error)))

@@ -9,7 +9,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from allocator.delivery.batch_text import read_batch, whole_line
+from allocator.audit.line_buffer import whole_line
+from allocator.delivery.batch_text import read_batch
 from kube.config import Access
 from tests.fakes.pki import Authority
 

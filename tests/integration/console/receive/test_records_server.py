@@ -142,9 +142,9 @@ def test_records_that_share_an_end_are_stored_whole(store: RecordStore) -> None:
             assert (status, told["stored"]) == (200, 5)
             whys = {each["line"]: each["why"] for each in told["rejected"]}
             assert set(whys) == {4, 9, 10, 11}
-            assert "@1 refers to no line before it" in whys[4]
+            assert "@1 refers to an end that no line before it defines" in whys[4]
             assert "a number of at most 6 digits" in whys[9]
-            assert "@2 refers to no line before it" in whys[10]
+            assert "@2 refers to an end that no line before it defines" in whys[10]
 
     play(scenario)
     page = store.records(EVERYTHING, RecordFilter(), PageRequest(size=1000))

@@ -1,8 +1,8 @@
 """What waits for the delivery is bounded, and in batches that can be sent."""
 
-from allocator.audit.line_buffer import LineBuffer, LineEnd
+from allocator.audit.line_buffer import LineBuffer, LineEnd, whole_line
 from allocator.delivery.batch_queue import LARGEST_RECORD, BatchQueue
-from allocator.delivery.batch_text import MOST_RECORDS, read_batch, whole_line
+from allocator.delivery.batch_text import MOST_RECORDS, read_batch
 from tests.harness.lines import lines_of
 
 END = LineEnd((b'"rest":1', b"}\n"))

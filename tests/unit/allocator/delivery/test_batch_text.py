@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.audit.line_buffer import LineEnd
+from allocator.audit.line_buffer import LineEnd, whole_line
 from allocator.delivery.batch_text import (
     MOST_BYTES,
     MOST_RECORDS,
@@ -12,7 +12,6 @@ from allocator.delivery.batch_text import (
     BatchReader,
     BatchText,
     read_batch,
-    whole_line,
     whole_size_of,
 )
 
@@ -31,7 +30,7 @@ TEXTS = st.binary(max_size=40).map(lambda one: b"{" + one.replace(b"\n", b""))
 def test_a_batch_reads_as_it_was_written(
     records: list[tuple[bytes, int | None]], in_two: bool
 ) -> None:
-    """In order, also where two batches follow one another and tell the same numbers anew."""
+    """In order, also where two batches follow one another and define the same numbers anew."""
     of_batches = [ends(4), ends(4)[::-1]]
     batches, expected = [BatchText(), BatchText()], list[bytes]()
     for place, (text, number) in enumerate(records):
@@ -113,11 +112,14 @@ def test_a_line_that_cannot_be_read_says_what_would_be_accepted(line: bytes) -> 
     assert list(read_batch(line + b"\n")) == [(line + b"\n", None)]
 
 
-def test_what_nothing_told_is_named() -> None:
+def test_what_nothing_defines_is_named() -> None:
     """A number counts as it is written."""
     reader = BatchReader()
     assert reader.read(b"=07 END") is None
 
-    with pytest.raises(ValueError, match=r"^@7 refers to no line before it; accepted: a number"):
+    with pytest.raises(
+        ValueError,
+        match=r"^@7 refers to an end that no line before it defines; accepted: .* =7 before it$",
+    ):
         reader.read(b"@7 {")
     assert reader.read(b"@07 {") is not None

@@ -8,13 +8,12 @@ from pathlib import Path
 import orjson
 import pytest
 
-from allocator.audit.line_buffer import LineEnd
+from allocator.audit.line_buffer import LineEnd, whole_line
 from allocator.delivery.batch_text import (
     MOST_BYTES,
     MOST_WHOLE_BYTES,
     BatchText,
     read_batch,
-    whole_line,
 )
 from allocator.delivery.outbox_files import Batch, Outbox, Parcel
 from allocator.delivery.spool_files import Spool
@@ -465,7 +464,7 @@ def test_an_end_counts_once_for_whoever_floods(tmp_path: Path) -> None:
 
 
 def test_a_batch_with_shared_ends_is_halved(waiting: Waiting) -> None:
-    """Each half tells the ends that it needs."""
+    """Each half defines the ends that it needs."""
     end = shared_end("team", size=30)
     batch = BatchText()
     for start, its_end in shared_records("a", 5, end):
