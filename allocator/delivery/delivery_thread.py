@@ -82,6 +82,7 @@ class AuditDelivery:
         self._lock = threading.Lock()  # of the queue; nobody holds it for long
         self._loop: asyncio.AbstractEventLoop | None = None
         self._arrived = asyncio.Event()  # lines in the queue
+        self._filled = asyncio.Event()  # a batch in the queue, or the program ends
         self._moved = asyncio.Event()  # batches in the outbox
         self._stopping = asyncio.Event()
         self._closed = False
@@ -108,20 +109,23 @@ class AuditDelivery:
     def write(self, lines: LineBuffer, /) -> None:
         """Queue *lines*, or drop and count them; never waits."""
         with self._lock:
-            was_empty = not self._queue.batches
+            before = self._queue.batches
             dropped = self._queue.add(lines)
+            filled = before <= 1 < self._queue.batches
         if dropped:
             self._counters.count_dropped(dropped)
-        if was_empty:
+        if not before:
             self._set(self._arrived)
+        if filled:
+            self._set(self._filled)
 
     def close(self) -> None:
         """Spool what is left, try briefly to send it, and end the thread; waits some seconds."""
         self._closed = True
         if not self._thread.is_alive():
             return
-        self._set(self._stopping)
-        self._set(self._arrived)
+        for event in (self._stopping, self._arrived, self._filled):
+            self._set(event)
         self._thread.join(self._settings.last_seconds + 1.0)
 
     def _set(self, event: asyncio.Event) -> None:
@@ -140,6 +144,9 @@ class AuditDelivery:
         self._outbox.open()
         self._loop = asyncio.get_running_loop()
         self._arrived.set()  # lines may have come before the loop was known
+        with self._lock:
+            if self._queue.batches > 1:
+                self._filled.set()
         if self._closed:
             self._stopping.set()
         async with self._client as client:
@@ -159,16 +166,16 @@ class AuditDelivery:
         while not self._stopping.is_set():
             await self._arrived.wait()
             self._arrived.clear()
-            if self._queue.batches <= 1:  # none is full
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(self._settings.batch_seconds):
-                        await self._stopping.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.batch_seconds):
+                    await self._filled.wait()
             self._move()
         self._move()
 
     def _move(self) -> None:
         with self._lock:
             batches = self._queue.take()
+            self._filled.clear()
         for batch in batches:
             self._outbox.add(batch, durable=self._failures > 0)
         self._moved.set()

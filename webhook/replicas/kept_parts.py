@@ -46,15 +46,18 @@ class KeptParts(Generic[_Part]):
 
 
 class SeenNames:
-    """Names that were here of late, as far as 4,096 places tell."""
+    """The last 4,096 names that were noted. Tenants write them, so only their hashes are kept."""
 
     def __init__(self) -> None:
         """Know no name."""
-        self._places = [""] * _SEEN  # each name at the place that its hash tells
+        self._hashes: OrderedDict[int, None] = OrderedDict()
 
     def note(self, name: str) -> bool:
         """Say whether *name* was here of late; from now on it was."""
-        place = hash(name) % _SEEN
-        seen = self._places[place] == name
-        self._places[place] = name
+        hashed = hash(name)
+        seen = hashed in self._hashes
+        self._hashes[hashed] = None
+        self._hashes.move_to_end(hashed)
+        if len(self._hashes) > _SEEN:
+            self._hashes.popitem(last=False)
         return seen

@@ -51,7 +51,7 @@ MOST: Final = {  # the bounds of what is remembered
     "Recorder._spent": 1024,
     "UnschedulablePod.failures": 128,  # of the pod that was looked after last
     "memory": 4096,
-    "SeenNames._places": 4096,  # always as many
+    "SeenNames._hashes": 4096,
 }
 FEW: Final = 64  # of everything else: nodes, pods, vocabularies, settings
 

@@ -147,6 +147,10 @@ def test_records_are_gathered_until_a_batch_is_full() -> None:
     with delivering(FakeConsole(), settings=replace(QUICK, batch_seconds=60.0)) as started:
         started.write(*map(str, range(MOST_RECORDS + 1)))
         wait_until(lambda: len(started.console.stored) == MOST_RECORDS + 1)
+        started.write("the first")
+        time.sleep(0.05)  # the thread gathers
+        started.write(*map(str, range(MOST_RECORDS)))
+        wait_until(lambda: len(started.console.stored) == 2 * (MOST_RECORDS + 1))
 
 
 def test_a_call_carries_a_bounded_number_of_bytes() -> None:

@@ -44,12 +44,21 @@ def test_what_was_asked_for_last_stays() -> None:
 
 
 def test_a_name_is_known_from_the_second_time_on() -> None:
-    """Until others took its place."""
-    seen = SeenNames()
-
+    """Until 4,096 others were noted after it."""
+    seen, names = SeenNames(), [f"u-{number}" for number in range(4096)]
     assert [seen.note("a"), seen.note("a"), seen.note("b"), seen.note("b")] == [
         False,
         True,
         False,
         True,
     ]
+
+    for name in names[:2000]:
+        seen.note(name)
+    assert seen.note("a")
+    for name in names[:4095]:
+        seen.note(name)
+    assert seen.note("a")
+    for name in names:
+        seen.note(name)
+    assert not seen.note("a")
