@@ -24,7 +24,7 @@ import uvloop
 from allocator.audit.audit_log import AuditLog, BytesFile, FileSink, Sink
 from allocator.cli.audit import AuditOptions, audit_delivery
 from allocator.cli.http_server import App, Listen, Receive, Scope, Send
-from allocator.cli.process import freeze_when_settled
+from allocator.cli.process import freeze_when_settled, keep_memory
 from allocator.config.fleet_file import load_fleet
 from allocator.config.settings import DEFAULTS
 from allocator.model.gpu import Node, Snapshot
@@ -224,6 +224,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run ``KIND CORE``, of ours with the address of a console and the folder of its files."""
     kind, core, *console = arguments
     os.sched_setaffinity(0, {int(core)})
+    keep_memory()  # as the product does
     audit = None
     if console:
         files = Path(console[1])

@@ -1,13 +1,15 @@
 """Delivery: takes lines of records, and sends them to the console from a thread of its own.
 
-Whoever writes never waits: lines go into a bounded queue in memory. Twice a second, or when there
-are enough, the thread moves them to the outbox, and sends from there. They leave it when the
-console has acknowledged them, so what a killed program had moved to the spool is sent by the next.
-The console may get a record twice, and knows it by its id.
+Whoever writes never waits: lines go into a bounded queue in memory. Four times a second, or when
+there are enough, the thread moves them to the outbox, and sends from there. They leave it when the
+console has acknowledged them. What it does not acknowledge at once goes into the spool, and is sent
+by the next program where this one is killed. The console may get a record twice, and knows it by
+its id.
 """
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -18,10 +20,12 @@ from allocator.audit.line_buffer import LineBuffer
 from allocator.delivery.batch_queue import QUEUE_LIMIT, BatchQueue
 from allocator.delivery.batch_text import MOST_BYTES, MOST_RECORDS
 from allocator.delivery.delivery_client import Acknowledged, Answer, NotDelivered, TooLarge
-from allocator.delivery.outbox_files import Outbox, Parcel
+from allocator.delivery.outbox_files import Batch, Outbox, Parcel
 from kube.clock import SYSTEM, Clock
 
-BATCH_SECONDS: Final = 0.5  # for which lines are gathered
+# A killed program loses what it has not stored, so both together are half a second.
+BATCH_SECONDS: Final = 0.25  # for which lines are gathered
+STORE_SECONDS: Final = 0.25  # that the console has for acknowledging a batch that is not stored
 FIRST_PAUSE: Final = 2.0  # seconds; half of it is fixed, so at least one passes
 LONGEST_PAUSE: Final = 30.0  # seconds
 LOG_INTERVAL: Final = 30.0  # seconds between two lines about one thing
@@ -56,6 +60,7 @@ class DeliverySettings:
 
     queue_limit: int = QUEUE_LIMIT  # bytes
     batch_seconds: float = BATCH_SECONDS
+    store_seconds: float = STORE_SECONDS
     first_pause: float = FIRST_PAUSE  # seconds
     longest_pause: float = LONGEST_PAUSE  # seconds
     last_seconds: float = LAST_SECONDS
@@ -154,6 +159,7 @@ class AuditDelivery:
             try:
                 await self._move_forever()
             finally:
+                self._store_all()
                 sender.cancel()
                 await asyncio.wait([sender])
             with suppress(TimeoutError):
@@ -176,9 +182,20 @@ class AuditDelivery:
         with self._lock:
             batches = self._queue.take()
             self._filled.clear()
-        for batch in batches:
-            self._outbox.add(batch, durable=self._failures > 0)
+        added = [self._outbox.add(batch) for batch in batches]
+        if self._failures:
+            self._store_all()
+        elif added:
+            loop = asyncio.get_running_loop()
+            loop.call_later(self._settings.store_seconds, self._store, added)
         self._moved.set()
+
+    def _store(self, batches: Sequence[Batch]) -> None:
+        self._outbox.store(batches, durable=False)
+
+    def _store_all(self) -> None:
+        """Store all that waits; once a call failed, it may wait for long."""
+        self._outbox.store_all(durable=self._failures > 0)
 
     async def _send_forever(self, client: RecordsClient) -> None:
         while True:
@@ -188,6 +205,7 @@ class AuditDelivery:
                 # Nothing that a console answers may end the delivery.
                 log.exception("delivery of audit records failed")
                 self._failures += 1
+                self._store_all()
                 await self._settings.clock.sleep(self._settings.longest_pause)
 
     async def _send_once(self, client: RecordsClient) -> None:
@@ -235,6 +253,7 @@ class AuditDelivery:
 
     def _note_failure(self, answer: NotDelivered) -> float:
         self._failures += 1
+        self._store_all()
         settings = self._settings
         now, (why, logged) = settings.clock.monotonic(), self._failure_logged
         if self._failures == 1 or (answer.why != why and now - logged >= LOG_INTERVAL):

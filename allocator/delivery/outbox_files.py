@@ -1,8 +1,8 @@
 """The outbox: batches of records that the console has not acknowledged, in their order.
 
-Each is in the spool if that can be written, otherwise in memory. Both are bounded. Records of a
-namespace that has more than half of what waits go first, so that nobody can push out what others
-did; without such a namespace the oldest go.
+A batch is in memory until it is stored in the spool; one that is acknowledged soon never is. Both
+are bounded. Records of a namespace that has more than half of what waits go first, so that nobody
+can push out what others did; without such a namespace the oldest go.
 """
 
 from collections import Counter, deque
@@ -28,13 +28,13 @@ MEMORY_LIMIT: Final = 8 * 1024 * 1024  # bytes of batches that are not in the sp
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Batch:
-    """Text of records; ``segment`` is where it is stored, or it is in ``data``."""
+    """Text of records, which is ``data``, or stored in ``segment``."""
 
     records: int
-    segment: Segment | None = None
     data: bytes = b""
+    segment: Segment | None = None
     whole_size: int | None = None  # bytes of the records, each written out; None: not known
 
 
@@ -121,7 +121,7 @@ class Outbox:
         count_lost: Callable[[int], object],
         memory_limit: int = MEMORY_LIMIT,
     ) -> None:
-        """Keep batches in *spool*, or in memory where it is ``None`` or fails."""
+        """Store batches in *spool*; where it is ``None`` or fails, they stay in memory."""
         self._spool = spool
         self._count_lost = count_lost
         self._memory_limit = memory_limit
@@ -138,18 +138,35 @@ class Outbox:
             return
         try:
             for segment in self._spool.open():
-                self._append(Batch(segment.records, segment))
+                self._append(Batch(segment.records, segment=segment))
         except OSError as error:
             self._note_trouble(error)
         self._make_room(b"")
 
-    def add(self, text: BatchText, *, durable: bool) -> None:
-        """Keep *text*; what is *durable* outlives the machine's sudden end."""
-        data = text.text()
-        self._make_room(data)
-        self._append(self._batch(text, data, durable=durable))
+    def add(self, text: BatchText) -> Batch:
+        """Keep *text*, in memory as long as there is room; return its batch."""
+        batch = Batch(text.records, data=text.text(), whole_size=text.whole_size)
+        self._append(batch)
+        if self._in_memory > self._memory_limit:
+            self.store_all(durable=False)
         while self._in_memory > self._memory_limit:
-            self._give_up([batch for batch in self._batches if batch.segment is None])
+            self._give_up(self._batches_in_memory())
+        return batch
+
+    def store(self, batches: Iterable[Batch], *, durable: bool) -> None:
+        """Store those of *batches* that wait in memory; *durable* ones outlive a power failure.
+
+        A killed program loses nothing that was stored.
+        """
+        for batch in batches:
+            if batch.segment is None and batch in self._batches:
+                self._make_room(batch.data)
+                if not self._store(batch, durable=durable):
+                    return
+
+    def store_all(self, *, durable: bool) -> None:
+        """Store all that wait in memory."""
+        self.store(self._batches_in_memory(), durable=durable)
 
     def next(self, *, most_records: int, most_bytes: int) -> Parcel | None:
         """Return the oldest batches, at least one; damaged ones are lost.
@@ -206,11 +223,11 @@ class Outbox:
         middle = len(lines) // 2
         self.remove([batch])
         for part in (lines[middle:], lines[:middle]):
-            self._insert(0, self._batch_of(part))
+            self._insert_part(0, part, stored=batch.segment is not None)
 
     def close(self) -> None:
-        """Lose what is in no spool, because the program ends."""
-        for batch in [batch for batch in self._batches if batch.segment is None]:
+        """Lose what is not stored, because the program ends."""
+        for batch in self._batches_in_memory():
             self._lose(batch)
 
     def _append(self, batch: Batch) -> None:
@@ -228,31 +245,41 @@ class Outbox:
         self._sizes.remove(batch)
         self.records -= batch.records
         self._in_memory -= len(batch.data)
+        batch.data = b""  # whoever stores it later has nothing to hold
         if batch.segment is not None and self._spool is not None:
             self._spool.remove(batch.segment)
             self.spooled_bytes -= batch.segment.size
 
-    def _batch_of(self, lines: Sequence[Line]) -> Batch:
-        """Return a batch of *lines*, which are some of one batch."""
+    def _insert_part(self, at: int, lines: Sequence[Line], *, stored: bool) -> None:
+        """Insert *lines*, which are what is left of one batch, and store them as that was."""
         text = BatchText()
         for start, end in lines:
             text.add(start, end)
-        return self._batch(text, text.text(), durable=False)
+        batch = Batch(text.records, data=text.text(), whole_size=text.whole_size)
+        self._insert(at, batch)
+        if stored:
+            self._store(batch, durable=False)
 
-    def _batch(self, text: BatchText, data: bytes, *, durable: bool) -> Batch:
-        """Return a batch of *text*, which is *data*, in the spool if possible."""
-        records, whole_size = text.records, text.whole_size
-        if self._spool is None or not self._spool.has_room(self.spooled_bytes, data):
-            return Batch(records, data=data, whole_size=whole_size)
+    def _batches_in_memory(self) -> list[Batch]:
+        return [batch for batch in self._batches if batch.segment is None]
+
+    def _store(self, batch: Batch, *, durable: bool) -> bool:
+        """Store *batch* if there is room for it; return false where the spool fails."""
+        spool, data = self._spool, batch.data
+        if spool is None or not spool.has_room(self.spooled_bytes, data):
+            return True
         try:
-            segment = self._spool.store(data, records=records, durable=durable)
+            segment = spool.store(data, records=batch.records, durable=durable)
         except OSError as error:
             self._note_trouble(error)
-            return Batch(records, data=data, whole_size=whole_size)
+            return False
         if self._trouble:
             self._trouble = ""
             log.info("spool of audit records can be written again")
-        return Batch(records, segment, whole_size=whole_size)
+        batch.segment, batch.data = segment, b""
+        self.spooled_bytes += segment.size
+        self._in_memory -= len(data)
+        return True
 
     def _load(self, batch: Batch) -> bytes | None:
         if batch.segment is None or self._spool is None:
@@ -301,7 +328,7 @@ class Outbox:
         at = self._batches.index(batch)
         self._remove(batch)
         if kept:
-            self._insert(at, self._batch_of(kept))
+            self._insert_part(at, kept, stored=batch.segment is not None)
         self._count_lost(batch.records - len(kept))
 
     def _lose(self, batch: Batch) -> None:

@@ -72,7 +72,9 @@ class Story:
         ]
         self.added += count
         batch = batch_of(*(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE) for line in lines))
-        self.outbox.add(batch, durable=False)
+        self.outbox.add(batch)
+        if count % 2:  # a batch of others is acknowledged or stored later
+            self.outbox.store_all(durable=False)
 
     def next(self, most: int) -> Parcel | None:
         return self.outbox.next(most_records=most, most_bytes=5000)

@@ -15,7 +15,13 @@ from allocator.audit.audit_log import AuditLog, FileSink
 from allocator.audit.record_source import ENTROPY_BITS
 from allocator.cli.audit import AuditOptions, audit_delivery
 from allocator.cli.http_server import Listen, serve
-from allocator.cli.process import Start, background, freeze_when_settled, stop_event
+from allocator.cli.process import (
+    Start,
+    background,
+    freeze_when_settled,
+    keep_memory,
+    stop_event,
+)
 from allocator.cli.status_server import STATUS_LIMITS
 from allocator.cluster.inventory import Inventory
 from allocator.cluster.pods import Pods, pod_informer
@@ -100,6 +106,7 @@ class WebhookOptions:
 async def run(options: WebhookOptions) -> None:
     """Run until SIGTERM or SIGINT; a task that dies takes the program with it."""
     stop = stop_event()
+    keep_memory()
     metrics = WebhookMetrics(version=version())
     async with (
         Client(options.access) as client,

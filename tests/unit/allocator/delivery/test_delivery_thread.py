@@ -1,5 +1,6 @@
 """Records reach the console once each, in whole batches, and nobody who writes them waits."""
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -8,12 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
+import pytest
+
 from allocator.delivery.batch_queue import LARGEST_RECORD
 from allocator.delivery.batch_text import MOST_BYTES, MOST_RECORDS
 from allocator.delivery.delivery_client import Acknowledged, Answer, NotDelivered, TooLarge
 from allocator.delivery.delivery_thread import AuditDelivery, DeliverySettings
 from allocator.delivery.outbox_files import Outbox
-from allocator.delivery.spool_files import Spool
+from allocator.delivery.spool_files import Segment, Spool
 from kube.clock import Clock
 from tests.harness.lines import lines_of
 
@@ -37,8 +40,9 @@ class FakeConsole:
         self.calls: list[list[bytes]] = []
         self.stored: list[bytes] = []
         self.error: Exception | None = None
-        self.gate = threading.Event()
+        self.gate, self.quick = threading.Event(), threading.Event()
         self.gate.set()
+        self.quick.set()
 
     async def __aenter__(self) -> Self:
         return self
@@ -47,6 +51,8 @@ class FakeConsole:
         return None
 
     async def post(self, lines: bytes, *, records: int) -> Answer:
+        if not self.quick.is_set():  # the thread does other things meanwhile
+            await asyncio.to_thread(self.quick.wait, 5)
         self.gate.wait(5)
         sent = lines.splitlines()
         assert len(sent) == records
@@ -183,6 +189,79 @@ def test_what_was_not_acknowledged_is_sent_by_the_next_program(tmp_path: Path) -
         wait_until(lambda: first.delivery.spooled_bytes > 0)
     with delivering(FakeConsole(), tmp_path) as second:
         wait_until(lambda: second.console.stored == [b"a", b"b"])
+
+
+def stored_records(folder: Path) -> int:
+    """Return how many records the files in *folder* hold."""
+    return sum(segment.records for segment in Spool(folder).open())
+
+
+def test_what_is_not_acknowledged_soon_is_stored(tmp_path: Path) -> None:
+    """The program may be killed while the console is slow; it stores nothing for others."""
+    console = FakeConsole()
+    console.quick.clear()
+    with delivering(console, tmp_path, replace(QUICK, store_seconds=0.05)) as started:
+        started.write("a", "b")
+        wait_until(lambda: stored_records(tmp_path) == 2)
+        assert console.stored == []
+        console.quick.set()
+        wait_until(lambda: started.counts.delivered == 2)
+        wait_until(lambda: stored_records(tmp_path) == 0)
+
+
+def test_what_is_acknowledged_soon_is_never_stored(tmp_path: Path) -> None:
+    """A file would cost as much as the call."""
+    stored = list[int]()
+
+    class CountingSpool(Spool):
+        def store(self, data: bytes, *, records: int, durable: bool) -> Segment:
+            stored.append(records)
+            return super().store(data, records=records, durable=durable)
+
+    console = FakeConsole()
+    outbox = Outbox(CountingSpool(tmp_path), count_lost=lambda _: None)
+    settings = replace(QUICK, store_seconds=0.2)
+    delivery = AuditDelivery(outbox, console, counters=Counts(), settings=settings)
+    delivery.start()
+    delivery.write(lines_of(b"a\n"))
+    wait_until(lambda: console.stored == [b"a"])
+    time.sleep(0.3)
+    delivery.close()
+
+    assert stored == []
+
+
+@pytest.mark.parametrize("answers", [[AWAY] * 1000, [RuntimeError("unexpected")]])
+def test_what_a_call_failed_with_is_stored_at_once(
+    answers: list[Answer | Exception], tmp_path: Path
+) -> None:
+    """And so is what comes after it."""
+    console = FakeConsole([one for one in answers if not isinstance(one, Exception)])
+    console.error = next((one for one in answers if isinstance(one, Exception)), None)
+    settings = replace(QUICK, store_seconds=60.0, longest_pause=0.2)
+    with delivering(console, tmp_path, settings) as started:
+        started.write("a")
+        wait_until(lambda: stored_records(tmp_path) == 1)
+        started.write("b")
+        wait_until(lambda: stored_records(tmp_path) == 2)
+        console.error, console.answers = None, []
+        wait_until(lambda: console.stored == [b"a", b"b"])
+
+
+def test_a_program_that_ends_stores_what_is_left_before_it_sends(tmp_path: Path) -> None:
+    """It may be killed while it does."""
+    console = FakeConsole()
+    console.quick.clear()
+    settings = replace(QUICK, batch_seconds=30.0, store_seconds=60.0, last_seconds=5.0)
+    with delivering(console, tmp_path, settings) as started:
+        started.write("a")
+        ending = threading.Thread(target=started.delivery.close)
+        ending.start()
+        wait_until(lambda: stored_records(tmp_path) == 1)
+        console.quick.set()
+        ending.join()
+
+    assert console.stored == [b"a"]
 
 
 def test_a_program_that_ends_sends_what_is_left() -> None:

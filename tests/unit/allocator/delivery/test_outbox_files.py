@@ -1,5 +1,6 @@
 """Batches wait in order, within bounds, and every record that had to go is counted."""
 
+import errno
 import resource
 import shutil
 from collections.abc import Iterable
@@ -16,7 +17,7 @@ from allocator.delivery.batch_text import (
     read_batch,
 )
 from allocator.delivery.outbox_files import Batch, Outbox, Parcel
-from allocator.delivery.spool_files import Spool
+from allocator.delivery.spool_files import Segment, Spool
 from tests.harness.lines import batch_of
 
 
@@ -33,8 +34,12 @@ class Waiting:
         self.lost += records
 
     def add(self, *lines: str) -> None:
-        batch = batch_of(*(f"{line}\n".encode() for line in lines))
-        self.outbox.add(batch, durable=False)
+        self.store(batch_of(*(f"{line}\n".encode() for line in lines)))
+
+    def store(self, batch: BatchText) -> None:
+        """Add *batch*, and store it if that can be."""
+        self.outbox.add(batch)
+        self.outbox.store_all(durable=False)
 
     def next(self, *, most: int = 500, size: int = 10_000) -> Parcel | None:
         return self.outbox.next(most_records=most, most_bytes=size)
@@ -231,7 +236,7 @@ def test_what_is_no_record_belongs_to_nobody(tmp_path: Path) -> None:
     """It is sent all the same, and the console says what is wrong with it."""
     waiting = Waiting(tmp_path, blocks=3)
     for line in (b'{"namespace":"\xff"}', b'{"namespace":7}', b"[", b"7", b""):
-        waiting.outbox.add(batch_of(line + b"\n"), durable=False)
+        waiting.store(batch_of(line + b"\n"))
 
     assert waiting.taken() == ["[", "7"]
     assert waiting.lost == 2
@@ -287,7 +292,7 @@ def test_full_memory_gives_up_the_oldest() -> None:
 
 
 def test_a_spool_that_cannot_be_written_is_replaced_by_memory(tmp_path: Path) -> None:
-    """In order, and the spool is used again once it can be."""
+    """In order, and what waits in memory is stored once it can be."""
     folder = tmp_path / "spool"
     waiting = Waiting(folder)
     waiting.add("a")
@@ -297,9 +302,70 @@ def test_a_spool_that_cannot_be_written_is_replaced_by_memory(tmp_path: Path) ->
     folder.mkdir()
     waiting.add("c")
 
-    assert (spooled, waiting.outbox.spooled_bytes) == (4096, 8192)
+    assert (spooled, waiting.outbox.spooled_bytes) == (4096, 3 * 4096)
     assert waiting.taken() == ["b", "c"]
     assert waiting.lost == 1  # of the segment that was removed with its folder
+
+
+def test_what_is_acknowledged_before_it_is_stored_never_is(tmp_path: Path) -> None:
+    """Writing and reading a file would take as long as sending."""
+    waiting = Waiting(tmp_path)
+    first, second, third = (waiting.outbox.add(batch_of(line)) for line in (b"a\n", b"b\n", b"c\n"))
+    waiting.outbox.remove([first])
+    waiting.outbox.store([first, second], durable=False)
+
+    assert [waiting.outbox.records, waiting.outbox.spooled_bytes] == [2, 4096]
+    assert (second.data, third.segment) == (b"", None)
+    assert waiting.taken() == ["b", "c"]
+    assert (waiting.outbox.spooled_bytes, list(tmp_path.iterdir())) == (0, [])
+
+
+def test_what_memory_cannot_hold_is_stored(tmp_path: Path) -> None:
+    """Nothing is lost as long as the spool has room."""
+    waiting = Waiting(tmp_path, memory=6)
+    for number in range(10):
+        waiting.outbox.add(batch_of(f"{number}\n".encode()))
+
+    assert 4096 <= waiting.outbox.spooled_bytes < 10 * 4096
+    assert waiting.taken() == [str(number) for number in range(10)]
+    assert waiting.lost == 0
+
+
+def test_halves_are_kept_where_the_batch_was(tmp_path: Path) -> None:
+    """What was stored is not lost when the program is killed."""
+    waiting = Waiting(tmp_path)
+    waiting.add("a", "b")
+    in_memory = waiting.outbox.add(batch_of(b"c\n", b"d\n"))
+    waiting.outbox.split(batch_in(waiting.next(most=2)))
+    waiting.outbox.split(in_memory)
+
+    assert waiting.outbox.spooled_bytes == 2 * 4096
+    assert sorted(Waiting(tmp_path).taken()) == ["a", "b"]
+
+
+class FailingSpool(Spool):
+    """A spool on a disk that is full; ``tried`` is what it was to store."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.tried: list[tuple[bytes, int, bool]] = []
+
+    def store(self, data: bytes, *, records: int, durable: bool) -> Segment:
+        self.tried.append((data, records, durable))
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_is_tried_once_at_a_time(tmp_path: Path) -> None:
+    """However much waits in memory."""
+    spool = FailingSpool(tmp_path)
+    outbox = Outbox(spool, count_lost=lambda _: None)
+    outbox.open()
+    for _ in range(5):
+        outbox.add(batch_of(b"a\n"))
+    outbox.store_all(durable=True)
+
+    assert spool.tried == [(b"a\n", 1, True)]
+    assert outbox.records == 5
 
 
 def test_a_spool_without_room_for_a_batch_is_replaced_by_memory(tmp_path: Path) -> None:
@@ -432,12 +498,12 @@ def test_of_a_batch_with_shared_ends_only_the_flood_is_given_up(
     waiting = waiting_in(room, tmp_path)
     end = shared_end("noisy")
     mixed = mixed_batch(end)
-    waiting.outbox.add(mixed, durable=False)
+    waiting.store(mixed)
     while not waiting.lost:
         flood = BatchText()
         for start, its_end in shared_records("noisy", 9, end):
             flood.add(start, its_end)
-        waiting.outbox.add(flood, durable=False)
+        waiting.store(flood)
 
     parcel = waiting.next(most=1)
 
@@ -455,7 +521,7 @@ def test_an_end_counts_once_for_whoever_floods(tmp_path: Path) -> None:
     replicas = BatchText()
     for start, end in shared_records("alike", 200, shared_end("alike")):
         replicas.add(start, end)
-    waiting.outbox.add(replicas, durable=False)
+    waiting.store(replicas)
     while not waiting.lost:
         waiting.add(*[record("others", f"o{number}", size=380) for number in range(10)])
 
@@ -469,7 +535,7 @@ def test_a_batch_with_shared_ends_is_halved(waiting: Waiting) -> None:
     batch = BatchText()
     for start, its_end in shared_records("a", 5, end):
         batch.add(start, its_end)
-    waiting.outbox.add(batch, durable=False)
+    waiting.store(batch)
     waiting.outbox.split(batch_in(waiting.next()))
 
     assert pods_of(waiting.next(most=2)) == ["a0", "a1"]
@@ -484,7 +550,7 @@ def test_what_is_sent_together_is_bounded_as_it_is_read(tmp_path: Path) -> None:
         batch = BatchText()
         for start, end in shared_records(f"n{number}-", 40, shared_end("n", size=size)):
             batch.add(start, end)
-        killed.outbox.add(batch, durable=False)
+        killed.store(batch)
     for waiting in (killed, Waiting(tmp_path)):
         parcel = waiting.next(size=MOST_BYTES)
         assert parcel is not None
