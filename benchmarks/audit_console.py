@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from allocator.delivery.batch_text import MOST_RECORDS
 from benchmarks.audit_fill import in_order
 from benchmarks.audit_reader import resident_mb
 from benchmarks.audit_records import RecordMaker
@@ -47,7 +48,6 @@ PAGES: Final = (
 )
 ROUNDS: Final = 5
 AT_ONCE: Final = 4  # pages
-BATCH: Final = 500  # records, as a webhook sends them
 PERIOD: Final = 12 * 3_600_000  # milliseconds that the records sent spread over
 DECISIONS: Final = 2000  # whose records are sent
 SYNCED: Final = 120.0  # seconds
@@ -177,6 +177,6 @@ def _is_of_webhook(stored: StoredRecord) -> bool:
 def _bodies(records: Iterable[StoredRecord]) -> Iterator[bytes]:
     encoder = msgspec.json.Encoder()
     rest = list(records)
-    for start in range(0, len(rest), BATCH):
-        lines = [encoder.encode(one.record) for one in rest[start : start + BATCH]]
+    for start in range(0, len(rest), MOST_RECORDS):
+        lines = [encoder.encode(one.record) for one in rest[start : start + MOST_RECORDS]]
         yield b"".join(line + b"\n" for line in lines)

@@ -181,6 +181,7 @@ async def run(kind: ServerKind, audit: AuditOptions | None, output: BytesFile) -
 
     Ours delivers its records, and writes them to *output*, too, as the default settings say.
     """
+    keep_memory()  # as the product does
     names = Names(dns=("localhost",), addresses=(ip_address(HOST),))
     bundle, pair = throwaway(IssueParameters(names=names))
     live = ServingPair()
@@ -224,7 +225,6 @@ def main(arguments: Sequence[str]) -> int:
     """Run ``KIND CORE``, of ours with the address of a console and the folder of its files."""
     kind, core, *console = arguments
     os.sched_setaffinity(0, {int(core)})
-    keep_memory()  # as the product does
     audit = None
     if console:
         files = Path(console[1])

@@ -87,13 +87,12 @@ class Delivering:
     """A delivery to a fake console."""
 
     def __init__(
-        self, console: FakeConsole, folder: Path | None, settings: DeliverySettings
+        self, console: FakeConsole, spool: Path | Spool | None, settings: DeliverySettings
     ) -> None:
         self.counts = Counts()
         self.console = console
-        outbox = Outbox(
-            None if folder is None else Spool(folder), count_lost=self.counts.count_dropped
-        )
+        spool = Spool(spool) if isinstance(spool, Path) else spool
+        outbox = Outbox(spool, count_lost=self.counts.count_dropped)
         self.delivery = AuditDelivery(outbox, console, counters=self.counts, settings=settings)
 
     def write(self, *records: str) -> None:
@@ -102,9 +101,9 @@ class Delivering:
 
 @contextmanager
 def delivering(
-    console: FakeConsole, folder: Path | None = None, settings: DeliverySettings = QUICK
+    console: FakeConsole, spool: Path | Spool | None = None, settings: DeliverySettings = QUICK
 ) -> Iterator[Delivering]:
-    started = Delivering(console, folder, settings)
+    started = Delivering(console, spool, settings)
     started.delivery.start()
     try:
         yield started
@@ -157,6 +156,7 @@ def test_records_are_gathered_until_a_batch_is_full() -> None:
         time.sleep(0.05)  # the thread gathers
         started.write(*map(str, range(MOST_RECORDS)))
         wait_until(lambda: len(started.console.stored) == 2 * (MOST_RECORDS + 1))
+        assert [len(call) for call in started.console.calls] == [MOST_RECORDS, 1] * 2
 
 
 def test_a_call_carries_a_bounded_number_of_bytes() -> None:
@@ -192,8 +192,20 @@ def test_what_was_not_acknowledged_is_sent_by_the_next_program(tmp_path: Path) -
 
 
 def stored_records(folder: Path) -> int:
-    """Return how many records the files in *folder* hold."""
-    return sum(segment.records for segment in Spool(folder).open())
+    """Return how many records the files in *folder* hold, which end with that number."""
+    return sum(int(file.stem.rpartition("-")[2]) for file in folder.glob("*.segment"))
+
+
+class NotedSpool(Spool):
+    """A spool that notes whether what it stores is durable."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.durable: list[bool] = []
+
+    def store(self, data: bytes, *, records: int, durable: bool) -> Segment:
+        self.durable.append(durable)
+        return super().store(data, records=records, durable=durable)
 
 
 def test_what_is_not_acknowledged_soon_is_stored(tmp_path: Path) -> None:
@@ -211,41 +223,30 @@ def test_what_is_not_acknowledged_soon_is_stored(tmp_path: Path) -> None:
 
 def test_what_is_acknowledged_soon_is_never_stored(tmp_path: Path) -> None:
     """A file would cost as much as the call."""
-    stored = list[int]()
+    console, spool = FakeConsole(), NotedSpool(tmp_path)
+    with delivering(console, spool, replace(QUICK, store_seconds=0.2)) as started:
+        started.write("a")
+        wait_until(lambda: console.stored == [b"a"])
+        time.sleep(0.3)
 
-    class CountingSpool(Spool):
-        def store(self, data: bytes, *, records: int, durable: bool) -> Segment:
-            stored.append(records)
-            return super().store(data, records=records, durable=durable)
-
-    console = FakeConsole()
-    outbox = Outbox(CountingSpool(tmp_path), count_lost=lambda _: None)
-    settings = replace(QUICK, store_seconds=0.2)
-    delivery = AuditDelivery(outbox, console, counters=Counts(), settings=settings)
-    delivery.start()
-    delivery.write(lines_of(b"a\n"))
-    wait_until(lambda: console.stored == [b"a"])
-    time.sleep(0.3)
-    delivery.close()
-
-    assert stored == []
+    assert spool.durable == []
 
 
-@pytest.mark.parametrize("answers", [[AWAY] * 1000, [RuntimeError("unexpected")]])
-def test_what_a_call_failed_with_is_stored_at_once(
-    answers: list[Answer | Exception], tmp_path: Path
-) -> None:
-    """And so is what comes after it."""
-    console = FakeConsole([one for one in answers if not isinstance(one, Exception)])
-    console.error = next((one for one in answers if isinstance(one, Exception)), None)
+@pytest.mark.parametrize("error", [None, RuntimeError("unexpected")])
+def test_what_a_call_failed_with_is_stored_at_once(error: Exception | None, tmp_path: Path) -> None:
+    """And so is what comes after it, so that it outlives a power failure."""
+    console, spool = FakeConsole([AWAY] * 1000), NotedSpool(tmp_path)
+    console.error = error
     settings = replace(QUICK, store_seconds=60.0, longest_pause=0.2)
-    with delivering(console, tmp_path, settings) as started:
+    with delivering(console, spool, settings) as started:
         started.write("a")
         wait_until(lambda: stored_records(tmp_path) == 1)
         started.write("b")
         wait_until(lambda: stored_records(tmp_path) == 2)
         console.error, console.answers = None, []
         wait_until(lambda: console.stored == [b"a", b"b"])
+
+    assert spool.durable == [True, True]
 
 
 def test_a_program_that_ends_stores_what_is_left_before_it_sends(tmp_path: Path) -> None:

@@ -315,7 +315,7 @@ def test_what_is_acknowledged_before_it_is_stored_never_is(tmp_path: Path) -> No
     waiting.outbox.store([first, second], durable=False)
 
     assert [waiting.outbox.records, waiting.outbox.spooled_bytes] == [2, 4096]
-    assert (second.data, third.segment) == (b"", None)
+    assert (first.data, second.data, third.segment) == (b"", b"", None)
     assert waiting.taken() == ["b", "c"]
     assert (waiting.outbox.spooled_bytes, list(tmp_path.iterdir())) == (0, [])
 
