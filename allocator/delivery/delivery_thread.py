@@ -182,10 +182,12 @@ class AuditDelivery:
         with self._lock:
             batches = self._queue.take()
             self._filled.clear()
+        if not batches:
+            return
         added = [self._outbox.add(batch) for batch in batches]
         if self._failures:
             self._store_all()
-        elif added:
+        else:
             loop = asyncio.get_running_loop()
             loop.call_later(self._settings.store_seconds, self._store, added)
         self._moved.set()

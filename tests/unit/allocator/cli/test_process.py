@@ -81,7 +81,7 @@ def test_blocks_that_are_freed_are_kept_for_the_next() -> None:
         "if sys.argv[1] == 'kept': keep_memory()\n"
         "def deliver():\n"
         "    for _ in range(200):\n"
-        "        parts = [bytes(400_000 + size) for size in range(4)]\n"
+        "        parts = [b'x' * (400_000 + size) for size in range(4)]\n"
         "thread = threading.Thread(target=deliver)\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
         "thread.start(); thread.join()\n"

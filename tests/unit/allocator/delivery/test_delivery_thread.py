@@ -159,6 +159,16 @@ def test_records_are_gathered_until_a_batch_is_full() -> None:
         assert [len(call) for call in started.console.calls] == [MOST_RECORDS, 1] * 2
 
 
+def test_a_batch_that_is_full_before_the_thread_runs_is_sent_at_once() -> None:
+    """Nobody can wake it then."""
+    console = FakeConsole()
+    started = Delivering(console, None, replace(QUICK, batch_seconds=60.0))
+    started.write(*map(str, range(MOST_RECORDS + 1)))
+    started.delivery.start()
+    wait_until(lambda: len(console.stored) == MOST_RECORDS + 1)
+    started.delivery.close()
+
+
 def test_a_call_carries_a_bounded_number_of_bytes() -> None:
     """And what alone is too large is dropped and counted, and delays nothing."""
     large = "x" * (MOST_BYTES // 3)
@@ -237,13 +247,19 @@ def test_what_a_call_failed_with_is_stored_at_once(error: Exception | None, tmp_
     """And so is what comes after it, so that it outlives a power failure."""
     console, spool = FakeConsole([AWAY] * 1000), NotedSpool(tmp_path)
     console.error = error
-    settings = replace(QUICK, store_seconds=60.0, longest_pause=0.2)
+    pause = threading.Event()
+
+    async def sleep(_: float) -> None:
+        await asyncio.to_thread(pause.wait, 5)
+
+    settings = replace(QUICK, store_seconds=60.0, clock=Clock(sleep=sleep))
     with delivering(console, spool, settings) as started:
         started.write("a")
         wait_until(lambda: stored_records(tmp_path) == 1)
         started.write("b")
         wait_until(lambda: stored_records(tmp_path) == 2)
         console.error, console.answers = None, []
+        pause.set()
         wait_until(lambda: console.stored == [b"a", b"b"])
 
     assert spool.durable == [True, True]
