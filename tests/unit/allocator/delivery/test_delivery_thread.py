@@ -250,7 +250,7 @@ def test_what_a_call_failed_with_is_stored_at_once(error: Exception | None, tmp_
     pause = threading.Event()
 
     async def sleep(_: float) -> None:
-        await asyncio.to_thread(pause.wait, 5)
+        await asyncio.to_thread(pause.wait, 15)
 
     settings = replace(QUICK, store_seconds=60.0, clock=Clock(sleep=sleep))
     with delivering(console, spool, settings) as started:
