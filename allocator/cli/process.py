@@ -82,8 +82,8 @@ def keep_memory() -> None:
     """Have the C library keep up to 8 MiB that were freed at the end of each heap.
 
     It else gives back what a batch of records took, and gets it anew for the next: the kernel
-    clears each page for that, which takes as long as a record. Other libraries than glibc are left
-    as they are.
+    clears each page for that, which is a fifth of what delivery takes. Other libraries than glibc
+    are left as they are.
     """
     _tune_malloc({_MMAP_THRESHOLD: _KEPT, _TRIM_THRESHOLD: _KEPT})
 
