@@ -1,5 +1,7 @@
 """What is kept for pods that are alike stays within its bounds."""
 
+import tracemalloc
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -62,3 +64,17 @@ def test_a_name_is_known_from_the_second_time_on() -> None:
     for name in names:
         seen.note(name)
     assert not seen.note("a")
+
+
+def test_names_take_little_however_long_they_are() -> None:
+    """The uid of an owner is whatever a tenant writes."""
+    seen = SeenNames()
+    tracemalloc.start()
+    try:
+        for number in range(200):
+            seen.note(f"{number}{'x' * 60_000}")
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert kept < 1_000_000
