@@ -181,7 +181,7 @@ class AuditDelivery:
     def _move(self) -> None:
         with self._lock:
             batches = self._queue.take()
-            self._filled.clear()
+        self._filled.clear()
         if not batches:
             return
         added = [self._outbox.add(batch) for batch in batches]

@@ -38,6 +38,10 @@ class Batch:
     whole_size: int | None = None  # bytes of the records, each written out; None: not known
 
 
+def _batch_of(text: BatchText) -> Batch:
+    return Batch(text.records, data=text.text(), whole_size=text.whole_size)
+
+
 @dataclass(frozen=True, slots=True)
 class Parcel:
     """Batches that are sent together, and their text."""
@@ -145,7 +149,7 @@ class Outbox:
 
     def add(self, text: BatchText) -> Batch:
         """Keep *text*, in memory as long as there is room; return its batch."""
-        batch = Batch(text.records, data=text.text(), whole_size=text.whole_size)
+        batch = _batch_of(text)
         self._append(batch)
         if self._in_memory > self._memory_limit:
             self.store_all(durable=False)
@@ -255,7 +259,7 @@ class Outbox:
         text = BatchText()
         for start, end in lines:
             text.add(start, end)
-        batch = Batch(text.records, data=text.text(), whole_size=text.whole_size)
+        batch = _batch_of(text)
         self._insert(at, batch)
         if stored:
             self._store(batch, durable=False)

@@ -47,6 +47,13 @@ def test_the_picture_is_left_alone_once_it_is_whole() -> None:
     assert gc.get_threshold() == GC_THRESHOLDS
 
 
+def number_of(program: str, word: str) -> int:
+    """Return the number that *program*, which is given *word*, prints."""
+    command = [sys.executable, "-c", program, word]
+    done = subprocess.run(command, check=True, capture_output=True, timeout=60)
+    return int(done.stdout)
+
+
 def test_blocks_that_are_freed_go_back_to_the_system() -> None:
     """Else the most that a page ever took is kept, in a heap of each thread."""
     program = (
@@ -65,12 +72,7 @@ def test_blocks_that_are_freed_go_back_to_the_system() -> None:
         "print(line.split()[1])\n"
     )
 
-    def kib(word: str) -> int:
-        command = [sys.executable, "-c", program, word]
-        done = subprocess.run(command, check=True, capture_output=True, timeout=60)
-        return int(done.stdout)
-
-    assert kib("saved") + 8 * 1024 < kib("as it was")
+    assert number_of(program, "saved") + 8 * 1024 < number_of(program, "as it was")  # KiB
 
 
 def test_blocks_that_are_freed_are_kept_for_the_next() -> None:
@@ -88,9 +90,4 @@ def test_blocks_that_are_freed_are_kept_for_the_next() -> None:
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)\n"
     )
 
-    def faults(word: str) -> int:
-        command = [sys.executable, "-c", program, word]
-        done = subprocess.run(command, check=True, capture_output=True, timeout=60)
-        return int(done.stdout)
-
-    assert 10 * faults("kept") < faults("as it was")
+    assert 10 * number_of(program, "kept") < number_of(program, "as it was")  # page faults
