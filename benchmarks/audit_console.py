@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from allocator.delivery.batch_text import MOST_RECORDS
+from allocator.delivery.batch_text import BatchText
 from benchmarks.audit_fill import in_order
 from benchmarks.audit_reader import resident_mb
 from benchmarks.audit_records import RecordMaker
@@ -163,7 +163,7 @@ def _send_all(site: Installation, port: int, folder: Path) -> None:
     token = site.api.create(account, spec).body["status"]["token"]
     connection = http.client.HTTPSConnection(HOST, port, context=context, timeout=60)
     for batch in _bodies(records):
-        connection.request("POST", "/v1/records", batch, {"Authorization": f"Bearer {token}"})
+        connection.request("POST", "/v3/records", batch, {"Authorization": f"Bearer {token}"})
         answer = connection.getresponse()
         told = answer.read()
         if answer.status != http.HTTPStatus.OK or b'"rejected":[]' not in told:
@@ -175,8 +175,12 @@ def _is_of_webhook(stored: StoredRecord) -> bool:
 
 
 def _bodies(records: Iterable[StoredRecord]) -> Iterator[bytes]:
-    encoder = msgspec.json.Encoder()
-    rest = list(records)
-    for start in range(0, len(rest), MOST_RECORDS):
-        lines = [encoder.encode(one.record) for one in rest[start : start + MOST_RECORDS]]
-        yield b"".join(line + b"\n" for line in lines)
+    """Yield the batches that a sender makes of *records*."""
+    encoder, batch = msgspec.json.Encoder(), BatchText()
+    for one in records:
+        line = encoder.encode(one.record) + b"\n"
+        if not batch.has_room(line, None):
+            yield batch.text()
+            batch = BatchText()
+        batch.add(line, None)
+    yield batch.text()

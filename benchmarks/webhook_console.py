@@ -22,8 +22,9 @@ from webhook.serve.http import Reviews, serve_app
 
 
 def record_count(batch: bytes) -> int:
-    """Return how many records *batch* has; a line that begins with "=" is none."""
-    return batch.count(b"\n") - batch.count(b"\n=") - batch.startswith(b"=")
+    """Return how many records *batch* has; a line that begins with "=" or "+" is none."""
+    lines, others = batch.count(b"\n"), batch.count(b"\n=") + batch.count(b"\n+")
+    return lines - others - batch.startswith(b"=")
 
 
 async def acknowledge(_scope: Scope, receive: Receive, send: Send) -> None:

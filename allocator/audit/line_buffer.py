@@ -17,15 +17,17 @@ def _ignore() -> None:
 
 
 class LineEnd:
-    """How lines end that begin otherwise: parts of them, in their order."""
+    """How lines end that begin otherwise: their ``own`` text, and a ``tail`` others may have too.
 
-    def __init__(self, parts: tuple[bytes, ...]) -> None:
-        """End lines with *parts*, the last of which ends with a line break."""
-        self.parts = parts
-        size = 0
-        for part in parts:
-            size += len(part)
-        self.size = size  # bytes
+    Whoever makes many gives them the same object as their tail, which then is in the processor's
+    caches. It ends with a line break.
+    """
+
+    def __init__(self, own: bytes, tail: bytes) -> None:
+        """End lines with *own* and *tail*."""
+        self.own = own
+        self.tail = tail
+        self.size = len(own) + len(tail)  # bytes
 
 
 # The start of a line and its end; without one, the start is the whole line.
@@ -39,7 +41,7 @@ def line_size(start: bytes, end: LineEnd | None) -> int:
 
 def whole_line(start: bytes, end: LineEnd | None) -> bytes:
     """Return a line in one piece."""
-    return start if end is None else b"".join((start, *end.parts))
+    return start if end is None else b"".join((start, end.own, end.tail))
 
 
 class LineBuffer:
@@ -118,8 +120,10 @@ class LineBuffer:
             for at in range(0, len(starts), _LINES):
                 parts = list[bytes]()
                 for place in range(at, min(at + _LINES, len(starts))):
+                    end = ends[place]
                     parts.append(starts[place])
-                    parts.extend(ends[place].parts)
+                    parts.append(end.own)
+                    parts.append(end.tail)
                 yield b"".join(parts)
             start = used
 

@@ -1,11 +1,12 @@
 """The text of a batch of records, in which an end that several lines have is written once.
 
-Replicas of a template have records that differ in a few names, and are the same for kilobytes. So
-a line of a batch is one of three:
+Replicas of a template have records that differ in a few names, and are the same for kilobytes;
+those of other templates are the same for most of that. So a line of a batch is one of four:
 
 - ``{...}`` is a record.
 - ``=7 END`` defines 7 as an end of lines, until another line defines 7 anew.
-- ``@7 START`` is a record, too: its line is START and the end that 7 is.
+- ``+8 7 TEXT`` defines 8 as TEXT and the end that 7 is, which a line with ``=`` defined.
+- ``@8 START`` is a record, too: its line is START and the end that 8 is.
 
 Batches that follow one another are a batch again. Runs for every record of the webhook.
 """
@@ -16,13 +17,14 @@ from typing import Final
 
 from allocator.audit.line_buffer import Line, LineEnd, line_size
 
-MOST_RECORDS: Final = 500  # of one batch
+MOST_RECORDS: Final = 1000  # of one batch
+MOST_LINES: Final = 3 * MOST_RECORDS  # each with an end of its own, in two parts
 MOST_BYTES: Final = 1024 * 1024  # of one batch, unless a single record is larger
 # Bytes of the records of one batch, each written out; what a console takes at a time.
 MOST_WHOLE_BYTES: Final = 4 * 1024 * 1024
-_MARKED: Final = re.compile(rb"([=@])([0-9]{1,6}) (.*)")
-_MARKS_SIZE: Final = 20  # bytes, at most, of the marks of a record and of its end
-_MARKS: Final = frozenset((ord("="), ord("@")))
+_MARKED: Final = re.compile(rb"(?:([=@])|\+([0-9]{1,6}) )([0-9]{1,6}) (.*)")
+_MARKS_SIZE: Final = 32  # bytes, at most, of the marks of a record and of its end
+_MARKS: Final = frozenset(b"=+@")
 
 
 class BatchText:
@@ -31,7 +33,10 @@ class BatchText:
     def __init__(self) -> None:
         """Hold nothing."""
         self._parts: list[bytes] = []
+        # With which records refer to an end, and the numbers of tails.
         self._references: dict[LineEnd, bytes] = {}
+        self._tails: dict[bytes, bytes] = {}
+        self._defined = 0  # ends and tails
         self.records = 0
         self.size = 0  # bytes
         self.whole_size = 0  # bytes of the records, each written out
@@ -55,14 +60,33 @@ class BatchText:
             return
         reference = self._references.get(end)
         if reference is None:
-            reference = self._references[end] = b"@%d " % len(self._references)
-            self._parts.append(b"=%b" % reference[1:])
-            self._parts.extend(end.parts)
-            self.size += len(reference) + end.size
+            reference = self._references[end] = self._define(end)
         self._parts.append(reference)
         self._parts.append(start)
         self._parts.append(b"\n")
         self.size += len(reference) + len(start) + 1
+
+    def _define(self, end: LineEnd) -> bytes:
+        """Write *end*; return what refers to it."""
+        tail = self._tails.get(end.tail)
+        if tail is None:
+            tail = self._tails[end.tail] = self._number()
+            self._parts.append(b"=%b" % tail)
+            self._parts.append(end.tail)
+            self.size += 1 + len(tail) + len(end.tail)
+        if not end.own:
+            return b"@%b" % tail
+        number = self._number()
+        mark = b"+%b%b" % (number, tail)
+        self._parts.append(mark)
+        self._parts.append(end.own)
+        self._parts.append(b"\n")
+        self.size += len(mark) + len(end.own) + 1
+        return b"@%b" % number
+
+    def _number(self) -> bytes:
+        self._defined += 1
+        return b"%d " % self._defined
 
     def text(self) -> bytes:
         """Return the text of the batch."""
@@ -86,20 +110,28 @@ class BatchReader:
         found = _MARKED.fullmatch(line)
         if found is None:
             raise ValueError(
-                'the line begins with "=" or "@"; accepted after it: a number of at most 6 digits'
-                " and a space"
+                'the line begins with "=", "+" or "@"; accepted after it: a number of at most 6'
+                ' digits and a space, after "+" two of both'
             )
-        mark, number, text = found[1], found[2], found[3]
+        mark, defined, number, text = found.groups()
         if mark == b"=":
-            self._ends[number] = LineEnd((text, b"\n"))
+            self._ends[number] = LineEnd(b"", text + b"\n")
             return None
-        end = self._ends.get(number)
+        end, name = self._ends.get(number), number.decode()
         if end is None:
             raise ValueError(
-                f"@{number.decode()} refers to an end that no line before it defines;"
-                f" accepted: a line that begins with ={number.decode()} before it"
+                f"{name} refers to an end that no line before it defines; accepted: a line that"
+                f" begins with ={name} before it"
             )
-        return text, end
+        if mark == b"@":
+            return text, end
+        if end.own:
+            raise ValueError(
+                f"{name} refers to an end that refers to another; accepted: one that a line which"
+                f" begins with ={name} defines"
+            )
+        self._ends[defined] = LineEnd(text, end.tail)
+        return None
 
 
 def read_batch(text: bytes) -> Iterator[Line]:

@@ -19,7 +19,7 @@ from kube.config import Access
 from kube.credentials import Credentials
 from kube.errors import ConfigError, shorten
 
-PATH: Final = "/v2/records"
+PATH: Final = "/v3/records"
 TIMEOUT: Final = 15.0  # seconds of one call, its answer included
 CONNECT_TIMEOUT: Final = 5.0  # seconds for one TCP and TLS handshake
 LARGEST_ANSWER: Final = 1024 * 1024  # bytes

@@ -16,10 +16,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from allocator.audit.line_buffer import line_size, whole_line
+from allocator.audit.line_buffer import Line, line_size, whole_line
 from allocator.audit.record import AnyRecord, Component, parse_record
 from allocator.cli.http_server import PEER_CERTIFICATE
-from allocator.delivery.batch_text import MOST_WHOLE_BYTES, BatchReader
+from allocator.delivery.batch_text import MOST_LINES, MOST_WHOLE_BYTES, BatchReader
 from allocator.model.untrusted import escaped, inert
 from console.access.authentication_server import address_of, bearer_token
 from console.access.budgets import FailedAttempts, TooManyAttemptsError
@@ -41,10 +41,12 @@ from console.records.rows import StoredRecord
 from console.store.store import StoreError
 from kube.clock import SYSTEM, Clock
 
-# Batches of the first version, which an older sender makes, write each record out.
-PATHS: Final = ("/v1/records", "/v2/records")
+# Older senders make batches of the first version, which write each record out, or of the second,
+# whose ends refer to no others.
+PATHS: Final = ("/v1/records", "/v2/records", "/v3/records")
 LARGEST_BODY: Final = MOST_WHOLE_BYTES  # bytes, compressed or not, and with each record written out
-MOST_RECORDS: Final = 2000  # of one batch
+# Of a batch: whole records take several times the memory of its text.
+READ_AT_ONCE: Final = 250
 BODIES_AT_ONCE: Final = 8  # each may take twice LARGEST_BODY while it is read
 BUSY_SECONDS: Final = 1
 # What no agent of ours sends; it costs as much as the largest batch.
@@ -80,7 +82,7 @@ class BatchAnswer(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class _Batch:
-    records: list[StoredRecord] = field(default_factory=list)
+    lines: list[tuple[int, Line]] = field(default_factory=list)  # of records, with their numbers
     rejected: list[RejectedLine] = field(default_factory=list)
     size: int = 0  # bytes of all lines
 
@@ -146,13 +148,12 @@ class RecordsServer:
                     HTTPStatus.TOO_MANY_REQUESTS, "too many batches at once", after=BUSY_SECONDS
                 )
             async with self._bodies:
-                body = await _body(request)
-                batch = await self._batch(body, encoding == "gzip", sender)
-                del body
-                stored = await self._store(batch.records)
-            self._count(sender, lines=len(batch.records) + len(batch.rejected), size=batch.size)
-        known = len(batch.records) - stored
-        return BatchAnswer(stored, known, tuple(batch.rejected)), sender
+                batch = await self._batch(await _body(request), encoding == "gzip")
+                lines = len(batch.lines) + len(batch.rejected)
+                stored, known = await self._store_batch(batch, sender)
+            self._count(sender, lines=lines, size=batch.size)
+        rejected = sorted(batch.rejected, key=lambda line: line.line)
+        return BatchAnswer(stored, known, tuple(rejected)), sender
 
     @contextmanager
     def _limited(self, sender: Sender) -> Iterator[None]:
@@ -165,7 +166,7 @@ class RecordsServer:
             yield
         except BatchError as error:
             if error.status in _SPOILT:
-                self._count(sender, lines=MOST_RECORDS)
+                self._count(sender, lines=MOST_LINES)
             raise
         finally:
             self.node_limits.end(sender.node)
@@ -188,11 +189,28 @@ class RecordsServer:
             now = self.clock.monotonic()
             self.node_limits.note(sender.node, now, lines=lines, size=size)
 
-    async def _batch(self, body: bytes, compressed: bool, sender: Sender) -> _Batch:  # noqa: FBT001 -- handed on
+    async def _batch(self, body: bytes, compressed: bool) -> _Batch:  # noqa: FBT001 -- handed on
         """Return what was sent; raises BatchError."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._reading, _batch_of, body, compressed)
+
+    async def _store_batch(self, batch: _Batch, sender: Sender) -> tuple[int, int]:
+        """Store a batch, some records at a time; return how many were new, and how many known.
+
+        Raises BatchError, when a part may be stored: then it is known when it is sent again.
+        """
+        stored, accepted = 0, 0
+        for at in range(0, len(batch.lines), READ_AT_ONCE):
+            records = await self._records(batch, at, sender)
+            stored += await self._store(records)
+            accepted += len(records)
+        return stored, accepted - stored
+
+    async def _records(self, batch: _Batch, at: int, sender: Sender) -> list[StoredRecord]:
+        """Return the records from line *at* on; raises BatchError."""
         try:
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._reading, self._read, body, compressed, sender)
+            return await loop.run_in_executor(self._reading, self._read, batch, at, sender)
         except StoreError as error:
             log.error("nodes of pods not read", why=str(error))  # noqa: TRY400 -- says it all
             raise BatchError(
@@ -238,28 +256,16 @@ class RecordsServer:
             )
         return identity
 
-    def _read(self, body: bytes, compressed: bool, sender: Sender) -> _Batch:  # noqa: FBT001 -- in a thread
-        """Parse a body; raises BatchError where it is too large or damaged as a whole."""
-        text = inflate(body) if compressed else body
-        lines = text.split(b"\n", MOST_RECORDS + 1)
-        if len(lines) > MOST_RECORDS and any(line.strip() for line in lines[MOST_RECORDS:]):
-            raise BatchError(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"over {MOST_RECORDS} lines in a batch"
-            )
-        batch, now = _Batch(size=len(text)), int(self.clock.wall().timestamp() * 1000)
+    def _read(self, batch: _Batch, at: int, sender: Sender) -> list[StoredRecord]:
+        """Return the records from line *at* on, and note in *batch* those that are rejected.
+
+        Of an agent none is about a pod of another node.
+        """
+        now = int(self.clock.wall().timestamp() * 1000)
         found: list[tuple[int, AnyRecord]] = []
-        reader, whole_size = BatchReader(), 0
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
+        for number, line in batch.lines[at : at + READ_AT_ONCE]:
             try:
-                parts = reader.read(line)
-                if parts is None:
-                    continue
-                whole_size += line_size(*parts)
-                if whole_size > LARGEST_BODY:
-                    raise _too_large()
-                record = parse_record(whole_line(*parts))
+                record = parse_record(whole_line(*line))
                 why = rejection(record, sender, now)
             except (msgspec.MsgspecError, ValueError, RecursionError) as error:
                 batch.rejected.append(RejectedLine(number, escaped_reason(error)))
@@ -268,21 +274,22 @@ class RecordsServer:
                 batch.rejected.append(RejectedLine(number, why))
             else:
                 found.append((number, record))
-        batch.size = max(batch.size, whole_size)
-        self._keep(batch, found, sender)
-        return batch
+        return self._own(batch, found, sender)
 
-    def _keep(self, batch: _Batch, found: Sequence[tuple[int, AnyRecord]], sender: Sender) -> None:
-        """Add what was *found* to *batch*; an agent has no say about pods of other nodes."""
+    def _own(
+        self, batch: _Batch, found: Sequence[tuple[int, AnyRecord]], sender: Sender
+    ) -> list[StoredRecord]:
+        """Return what was *found*, but for what an agent says about pods of other nodes."""
         uids = {record.pod_uid for _, record in found if record.pod_uid}
         nodes = self.nodes_of(uids) if uids and sender.component is Component.AGENT else {}
+        records = []
         for number, record in found:
             why = foreign_pod(record, sender, nodes.get(record.pod_uid))
             if why:
                 batch.rejected.append(RejectedLine(number, why))
             else:
-                batch.records.append(StoredRecord(record=record, sender=sender.text))
-        batch.rejected.sort(key=lambda line: line.line)
+                records.append(StoredRecord(record=record, sender=sender.text))
+        return records
 
     async def _store(self, records: Sequence[StoredRecord]) -> int:
         if not records:
@@ -298,6 +305,31 @@ class RecordsServer:
             raise BatchError(
                 HTTPStatus.SERVICE_UNAVAILABLE, "the store cannot write now", after=FAULT_SECONDS
             ) from error
+
+
+def _batch_of(body: bytes, compressed: bool) -> _Batch:  # noqa: FBT001 -- in a thread
+    """Return the lines of a body; raises BatchError where it is too large or damaged as a whole."""
+    text = inflate(body) if compressed else body
+    lines = text.split(b"\n", MOST_LINES + 1)
+    if len(lines) > MOST_LINES and any(line.strip() for line in lines[MOST_LINES:]):
+        raise BatchError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"over {MOST_LINES} lines in a batch")
+    batch, reader, whole_size = _Batch(), BatchReader(), 0
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            read = reader.read(line)
+        except ValueError as error:
+            batch.rejected.append(RejectedLine(number, escaped_reason(error)))
+            continue
+        if read is None:
+            continue
+        whole_size += line_size(*read)
+        if whole_size > LARGEST_BODY:
+            raise _too_large()
+        batch.lines.append((number, read))
+    batch.size = max(len(text), whole_size)
+    return batch
 
 
 async def _body(request: Request) -> bytes:

@@ -12,7 +12,7 @@ from console.records.times import rfc3339
 from console.store.store import RecordStore, Retention, StoreError
 from kube.clock import SYSTEM, Clock
 
-MOST_WAITING: Final = 16  # batches, of at most 2,000 records each
+MOST_WAITING: Final = 16  # parts of batches
 PRUNE_SECONDS: Final = 600.0  # between two looks for what need not be kept
 PAUSE_SECONDS: Final = 0.05  # between two parts of what is removed, so that batches get their turn
 log = structlog.get_logger(__name__)

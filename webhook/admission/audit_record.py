@@ -10,7 +10,6 @@ from typing import Any, Final, assert_never
 import orjson
 from msgspec.structs import replace
 
-from allocator.audit.lines import fields_of
 from allocator.audit.record import SCHEMA
 from allocator.audit.record_source import RecordStamp
 from allocator.catalog.keys import ASKED_KEY
@@ -116,18 +115,16 @@ def pod_json(request: Request) -> bytes:
 
     It is the JSON of fields without braces, which the pods of a workload share.
     """
-    texts = _pod_texts(request)
-    fields = b"" if _has_long_text(texts) else fields_of(_pod_fields(texts))
-    if not fields or _has_odd_text(fields):  # hardly ever
-        return orjson.dumps(_pod_fields(all_shown(texts, LONGEST_NAME)))[1:-1]
-    return fields
-
-
-def _has_long_text(texts: list[str]) -> bool:
-    for text in texts:  # noqa: SIM110 -- compiled, a loop costs less than a generator
-        if len(text) > LONGEST_NAME:
-            return True
-    return False
+    texts = json_texts(_pod_texts(request))
+    owners = [
+        f'{{"kind":"{texts[at]}","name":"{texts[at + 1]}","uid":"{texts[at + 2]}"}}'
+        for at in range(_FIRST_OWNER, len(texts), 3)
+    ]
+    fields = (
+        f'"operation":"{texts[0]}","namespace":"{texts[1]}","generate_name":"{texts[2]}",'
+        f'"owners":[{",".join(owners)}]'
+    )
+    return fields.encode()
 
 
 def alike_fields(outcome: Rewritten) -> dict[str, Any]:
@@ -172,19 +169,19 @@ def audit(request: Request, outcome: Outcome) -> dict[str, str]:
 
 def changes_json(patch: EncodedPatch) -> bytes:
     """Return the operations with the values that are wholly ours: all but what was asked."""
-    return joined_array(*changes_parts(patch))
+    return joined_array(shown_annotations(patch), shown_rest(patch))
 
 
-def changes_parts(patch: EncodedPatch) -> tuple[bytes, bytes]:
-    """Return the two parts of :func:`changes_json`, as :func:`joined_array` takes them.
+def shown_rest(patch: EncodedPatch) -> bytes:
+    """Return the JSON of what :func:`changes_json` has of other operations than on annotations.
 
-    The second is nearly always that of the patch, and need not be copied. Some of our values name a
-    container, which the API server has not checked yet.
+    It has no brackets, and is nearly always that of the patch. Some of our values name a container,
+    which the API server has not checked yet.
     """
     last = patch.last
     if len(last) > _LARGEST_CHANGES or _has_odd_text(last):
-        last = _bounded_changes(patch.rest)
-    return _shown_annotations(patch), last
+        return _bounded_changes(patch.rest)
+    return last
 
 
 def _has_odd_text(json: bytes) -> bool:
@@ -192,8 +189,8 @@ def _has_odd_text(json: bytes) -> bool:
     return not json.isascii() or _DELETE in json or _BACKSLASH in json
 
 
-def _shown_annotations(patch: EncodedPatch) -> bytes:
-    """Return the JSON of the operations on annotations, without brackets."""
+def shown_annotations(patch: EncodedPatch) -> bytes:
+    """Return the JSON of what :func:`changes_json` has of annotations, without brackets."""
     ops, first = patch.annotations, patch.first
     if not ops:
         return b""
@@ -276,8 +273,11 @@ def user_texts(user: UserInfo) -> list[str]:
     return [user.username, *(user.groups or ())[:MOST_GROUPS]]
 
 
-def json_texts(texts: Sequence[str]) -> Sequence[str]:
-    """Return *texts* as they are recorded, to stand between the quotes of JSON."""
+def json_texts(texts: list[str]) -> list[str]:
+    """Return *texts* as they are recorded, to stand between the quotes of JSON.
+
+    It is the same list where they stay as they are, as nearly always.
+    """
     shown = all_shown(texts, LONGEST_NAME)
     if shown is texts:
         return texts

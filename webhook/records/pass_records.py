@@ -79,7 +79,11 @@ class PassRecords:
             seconds=seconds,
             age=view.age,
         )
-        if replicas is not None and isinstance(outcome, Rewritten) and replicas.record(made):
+        if (
+            replicas is not None
+            and isinstance(outcome, Rewritten)
+            and replicas.record(made, reviewed.size)
+        ):
             return
         self._defer(partial(self._make, made), reviewed.size)
 

@@ -89,5 +89,5 @@ def audit_trail(  # noqa: PLR0913 -- whose it is, and where it leads
         source=source,
         writer=writer,
         snapshots=snapshots,
-        replicas=None if parts is None else ReplicaRecords(parts, source, defer=defer),
+        replicas=(None if parts is None else ReplicaRecords(parts, source, lone=sink, defer=defer)),
     )

@@ -26,26 +26,40 @@ class RecordEnd(LineEnd):
     else surrounds a review is compared.
     """
 
-    def __init__(self, decision: "DecidedPass", user: ReviewUser, parts: tuple[bytes, ...]) -> None:
-        """End the line of *decision*, for which *user* asked, with *parts*.
+    def __init__(self, decision: "DecidedPass") -> None:
+        """End the line of *decision*, with what :meth:`complete` is told.
 
-        They are the value of ``schema`` and all after it.
+        Until then *decision* is kept.
         """
-        super().__init__(parts)
+        super().__init__(b"", b"")
         request = decision.request
         # Names as they were sent; those of an equal pod are the same.
         metadata = metadata_of(request)
         self.pod = metadata.name or ""
         self.pod_uid = metadata.uid or ""
+        self.decision: DecidedPass | None = decision
         self._namespace = request.namespace
         self._operation = request.operation
         self._context = decision.context
-        self._user = user
+        self._user_info = request.user_info
+
+    def complete(self, user: ReviewUser, own: bytes, tail: bytes) -> bool:
+        """End lines with *own* and *tail*, unless they exceed ``LARGEST_END``; say if it is done.
+
+        They are the value of ``schema`` and all after it; *user* asked.
+        """
+        size = len(own) + len(tail)
+        if size > LARGEST_END:
+            return False
+        self.own, self.tail, self.size, self.decision = own, tail, size, None
+        # That of other ends, too, which is in the processor's caches.
+        self._user_info = user.info
+        return True
 
     @property
     def is_small(self) -> bool:
-        """Say whether what is compared takes little; who asks may have many groups."""
-        return len(self._namespace) + len(self._operation) <= _LONGEST and self._user.is_small
+        """Say whether what is compared takes little, but for the user, who may have many groups."""
+        return len(self._namespace) + len(self._operation) <= _LONGEST
 
     def is_of(self, request: Request, *, caller: tuple[str, ...], step: str, settings: str) -> bool:
         """Say whether the record of *request*, which is about an equal pod, ends so.
@@ -59,7 +73,7 @@ class RecordEnd(LineEnd):
             and context.settings == settings
             and context.step == step
             and context.caller == caller
-            and self._user.info == request.user_info
+            and self._user_info == request.user_info
         )
 
 
@@ -70,12 +84,8 @@ class DecidedPod:
         """Know of no record yet."""
         self.outcome = outcome
         self.patch = patch
-        self.end: RecordEnd | None = None  # of the last record
-
-    def keep(self, end: RecordEnd) -> None:
-        """Keep *end* for the next record, unless it may take more than ``KEPT_END`` bytes."""
-        if end.is_small:
-            self.end = end
+        # Of the last record, unless it may take more than ``KEPT_END`` bytes.
+        self.end: RecordEnd | None = None
 
 
 class DecidedReview:

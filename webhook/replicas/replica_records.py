@@ -11,27 +11,28 @@ for two that are equal. Runs for every review.
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from allocator.audit.lines import fields_of
 from allocator.audit.record_source import THREE_DIGITS, RecordSource
-from allocator.audit.record_writer import DeferRecord, RememberParts, make_now
+from allocator.audit.record_writer import DeferRecord, RecordSink, RememberParts, make_now
 from allocator.catalog.keys import ASKED_KEY
 from allocator.model.decision import ModeChoice
 from allocator.model.request import PodRequest
-from allocator.model.untrusted import LONGEST_NAME
+from allocator.model.untrusted import LONGEST_NAME, is_shown
 from allocator.replay.recorded_request import RecordedRequest
 from webhook.admission.audit_record import (
     DecisionContext,
-    OwnNames,
     alike_fields,
-    changes_parts,
     confirmation_record,
     json_texts,
     pod_json,
     record,
+    shown_annotations,
+    shown_rest,
 )
 from webhook.admission.outcome import Rewritten
-from webhook.replicas.decided_pod import LARGEST_END, DecidedPass, RecordEnd
+from webhook.replicas.decided_pod import DecidedPass, RecordEnd
 from webhook.replicas.kept_parts import KeptParts
 from webhook.replicas.surroundings import ReviewUsers
 from webhook.review.admission_review import Request
@@ -43,6 +44,10 @@ _LARGEST_PATCH: Final = 16 * 1024  # bytes
 _LARGEST_PART: Final = 64 * 1024  # bytes
 _TEXT: Final = 64  # bytes of a text or a field besides its characters
 _BATCH: Final = 64  # records that are made at a time
+_LARGEST_BATCH: Final = 1024 * 1024  # bytes of reviews that are held for it; no more are deferred
+_MOST_TAILS: Final = 64  # of at most 16 KiB
+_NO_NAMES: Final = '","pod":"","pod_uid":"","duration_seconds":'  # of the pods of most controllers
+_SCHEMA: Final = ',"schema":'
 _ENCODE: Final = msgspec.json.Encoder().encode
 
 
@@ -50,7 +55,8 @@ class _Alike:
     """What is recorded of all that ask for the same and are given the same, as JSON fields."""
 
     def __init__(self, outcome: Rewritten, recorded: RecordedRequest, fields: bytes) -> None:
-        self.end = b"],%b}\n" % fields  # of a line, from the end of its changes
+        # From the end of the digest to the start of the changes.
+        self.json = b'",%b,"changes":[' % fields
         self._choice: ModeChoice = outcome.choice
         self._recorded = recorded
         self._given: PodRequest = outcome.request
@@ -85,57 +91,115 @@ class _Alike:
         return self._choice, self._recorded, self._given, self._mode_asked, self._warnings
 
 
+class _Tails:
+    """What lines end with that carry out the same: most patches add the same to their pods."""
+
+    def __init__(self) -> None:
+        # By the size of the patch, which is found much faster than the patch is.
+        self._tails: dict[int, tuple[bytes, bytes]] = {}
+
+    def tail(self, patch: EncodedPatch) -> bytes:
+        """Return the end of a line from the last operations of *patch* on."""
+        last = patch.last
+        kept = self._tails.get(len(last))
+        if kept is not None and kept[0] == last:
+            return kept[1]
+        tail = shown_rest(patch) + b"]}\n"
+        if len(self._tails) >= _MOST_TAILS:
+            self._tails.clear()
+        self._tails[len(last)] = last, tail
+        return tail
+
+
 class _NotedRecord:
     """What a record has of its pod alone, and how its line ends."""
 
-    def __init__(
-        self, names: OwnNames, *, at: int, seconds: float, age: float | None, end: RecordEnd
+    def __init__(  # noqa: PLR0913 -- the fields of a record
+        self,
+        review: str,
+        *,
+        pod: str,
+        pod_uid: str,
+        at: int,
+        seconds: float,
+        age: float | None,
+        end: RecordEnd,
     ) -> None:
-        self.names = names
+        self.review = review
+        self.pod = pod
+        self.pod_uid = pod_uid
         self.at = at
         self.seconds = seconds
         self.age = age
         self.end = end
+
+    def pass_of(self, decision: DecidedPass) -> DecidedPass:
+        """Return what the record is of, where *decision* is about a pod that is equal."""
+        return DecidedPass(
+            request=replace(decision.request, uid=self.review, name=self.pod),
+            decided=decision.decided,
+            context=decision.context,
+            at=self.at,
+            seconds=self.seconds,
+            age=self.age,
+        )
 
 
 class ReplicaRecords:
     """Makes the records of pods that are given a share."""
 
     def __init__(
-        self, remember: RememberParts, source: RecordSource, *, defer: DeferRecord = make_now
+        self,
+        remember: RememberParts,
+        source: RecordSource,
+        *,
+        lone: RecordSink,
+        defer: DeferRecord = make_now,
     ) -> None:
-        """Let *remember* take each record; *defer* lets several be made at a time."""
+        """Let *remember* take each record, and *lone* those that are too large for it.
+
+        *defer* lets several be made at a time.
+        """
         self._remember = remember
         self._source = source
+        self._lone = lone
         self._defer = defer
         self._users = ReviewUsers()
         # By what was asked.
         self._alike = KeptParts[_Alike](most_bytes=MOST_BYTES, largest=_LARGEST_PART)
+        self._tails = _Tails()
         self._noted: list[_NotedRecord] = []
+        self._noted_size = 0  # bytes of the reviews that are held until their records are made
+        # The last age of a snapshot in milliseconds, and its JSON: reviews share them.
+        self._age, self._age_json = -1, ""
 
     @property
     def size(self) -> int:
-        """Return the bytes of all that is kept here."""
+        """Return the bytes of what is kept of requests that are equal."""
         return self._alike.size
 
     @property
     def parts(self) -> int:
-        """Return how many parts are kept here."""
+        """Return how many such requests are kept."""
         return len(self._alike)
 
-    def record(self, decision: DecidedPass) -> bool:
+    def record(self, decision: DecidedPass, size: int) -> bool:
         """Make the record of *decision* soon; return false where it has to be made by itself.
 
-        Its end is kept with the decision, for :meth:`record_replica`.
+        How it ends is kept with the decision, for :meth:`record_replica`; *size* is the bytes of
+        the review, which is held until then.
         """
-        patch = decision.decided.patch
-        end = None if patch is None else self._end(decision, patch)
-        if end is None:
+        decided = decision.decided
+        if decided.patch is None or decided.patch.size > _LARGEST_PATCH:
             return False
-        decision.decided.keep(end)
-        return self.record_replica(
-            decision.request, end, at=decision.at, seconds=decision.seconds, age=decision.age
-        )
+        request, end = decision.request, RecordEnd(decision)
+        decided.end = end
+        if self._note(
+            request, end, at=decision.at, seconds=decision.seconds, age=decision.age, size=size
+        ):
+            return True
+        decided.end = None
+        return False
 
     def record_replica(
         self, request: Request, end: RecordEnd, *, at: int, seconds: float, age: float | None
@@ -144,30 +208,51 @@ class ReplicaRecords:
 
         The other arguments are fields of a :class:`DecidedPass`.
         """
+        return self._note(request, end, at=at, seconds=seconds, age=age, size=0)
+
+    def _note(  # noqa: PLR0913 -- the fields of a record
+        self,
+        request: Request,
+        end: RecordEnd,
+        *,
+        at: int,
+        seconds: float,
+        age: float | None,
+        size: int,
+    ) -> bool:
         review, pod, pod_uid = request.uid, request.name or end.pod, end.pod_uid
         if len(review) + len(pod) + len(pod_uid) > LONGEST_NAME:
             return False
-        names = review, pod, pod_uid
-        self._noted.append(_NotedRecord(names, at=at, seconds=seconds, age=age, end=end))
-        if len(self._noted) == 1:
+        noted = _NotedRecord(
+            review, pod=pod, pod_uid=pod_uid, at=at, seconds=seconds, age=age, end=end
+        )
+        self._noted.append(noted)
+        self._noted_size += size
+        if len(self._noted) >= _BATCH or self._noted_size > _LARGEST_BATCH:
+            # At once, but so that a record which cannot be made fails no review.
+            self._defer(self._write, _LARGEST_BATCH)
+        elif len(self._noted) == 1:
             self._defer(self._write, 0)
-        elif len(self._noted) >= _BATCH:
-            self._write()
         return True
 
     def _write(self) -> None:
         """Write the records that were noted: together they cost less than one by one."""
-        noted, self._noted = self._noted, []
-        names = list[str]()
+        noted, self._noted, self._noted_size = self._noted, [], 0
+        texts = list[str]()
         for one in noted:
-            names.extend(one.names)
-        shown = json_texts(names)
+            texts.append(one.review)
+            if one.pod:
+                texts.append(one.pod)
+            if one.pod_uid:
+                texts.append(one.pod_uid)
+        plain = is_shown("".join(texts), _BATCH * LONGEST_NAME)
         for place, one in enumerate(noted):
             try:
-                own = one.names
-                if shown is not names:
-                    own = shown[3 * place], shown[3 * place + 1], shown[3 * place + 2]
-                self._remember(self._start(one, own), one.end)
+                decision = one.end.decision
+                if decision is None or self._complete(one.end, decision):
+                    self._remember(self._start(one, plain=plain), one.end)
+                else:
+                    self._lone.remember(lone_record(one.pass_of(decision), self._source))
             except Exception:
                 # Those after it are others' records.
                 self._noted = noted[place + 1 :]
@@ -175,42 +260,67 @@ class ReplicaRecords:
                     self._defer(self._write, 0)
                 raise
 
-    def _start(self, noted: _NotedRecord, names: tuple[str, str, str]) -> bytes:
-        """Return the line of *noted* until the value of ``schema``; *names* are as recorded."""
-        review, pod, pod_uid = names
-        record_id, at = self._source.identity(noted.at)
-        known = noted.age
-        age = "" if known is None else f'"snapshot_age_seconds":{_thousandths(known)},'
-        start = (
-            f'{{"kind":"admission","id":"{record_id}","at":"{at}","review":"{review}","pod":"{pod}",'
-            f'"pod_uid":"{pod_uid}","duration_seconds":{_millionths(noted.seconds)},{age}"schema":'
+    def _start(self, noted: _NotedRecord, *, plain: bool) -> bytes:
+        """Return the line of *noted* until the value of ``schema``; *plain* names stay as sent."""
+        review, pod, pod_uid = noted.review, noted.pod, noted.pod_uid
+        if not plain:
+            review, pod, pod_uid = json_texts([review, pod, pod_uid])
+        names = _NO_NAMES
+        if pod or pod_uid:
+            names = f'","pod":"{pod}","pod_uid":"{pod_uid}","duration_seconds":'
+        before, second, third, after = self._source.identity_json(noted.at)
+        millionths = int(noted.seconds * 1e6 + 0.5)
+        thousandths = millionths // 1000
+        # One text is made of many at once, because each takes time.
+        start = "".join(
+            (
+                '{"kind":"admission",',
+                before,
+                second,
+                third,
+                after,
+                ',"review":"',
+                review,
+                names,
+                _whole(thousandths // 1000),
+                THREE_DIGITS[thousandths % 1000],
+                THREE_DIGITS[millionths % 1000],
+                _SCHEMA if noted.age is None else self._json_of_age(noted.age),
+            )
         )
         return start.encode()
 
-    def _end(self, decision: DecidedPass, patch: EncodedPatch) -> RecordEnd | None:
-        """Return the end of the record of *decision*; ``None`` where that cannot be or is large."""
-        request, outcome = decision.request, decision.decided.outcome
-        if not isinstance(outcome, Rewritten) or patch.size > _LARGEST_PATCH:
-            return None
-        alike = self._alike_of(outcome)
-        if alike is None:
-            return None
-        user, context = self._users.user(request.user_info), decision.context
-        first, last = changes_parts(patch)
-        start = b"".join(
-            (
-                context.json,
+    def _json_of_age(self, age: float) -> str:
+        thousandths = int(age * 1e3 + 0.5)
+        if thousandths != self._age:
+            whole, rest = _whole(thousandths // 1000), THREE_DIGITS[thousandths % 1000]
+            self._age = thousandths
+            self._age_json = f',"snapshot_age_seconds":{whole}{rest}{_SCHEMA}'
+        return self._age_json
+
+    def _complete(self, end: RecordEnd, decision: DecidedPass) -> bool:
+        """Make what *end* ends lines with; return false where that cannot be or is large."""
+        outcome, patch = decision.decided.outcome, decision.decided.patch
+        if patch is None or not isinstance(outcome, Rewritten):
+            return False  # none of these was noted
+        user, alike = self._users.user(decision.request.user_info), self._alike_of(outcome)
+        made = False
+        if alike is not None:
+            changes, tail = shown_annotations(patch), self._tails.tail(patch)
+            own = (
+                decision.context.json,
                 user.json,
-                pod_json(request),
+                pod_json(decision.request),
                 b',"digest":"',
                 outcome.digest.encode(),
-                b'","changes":[',
-                first,
-                b"," if first and last else b"",
+                alike.json,
+                changes,
+                b"," if changes and not tail.startswith(b"]") else b"",
             )
-        )
-        end = RecordEnd(decision, user, (start, last, alike.end))
-        return end if end.size <= LARGEST_END else None
+            made = end.complete(user, b"".join(own), tail)
+        if not (made and user.is_small and end.is_small):
+            decision.decided.end = None  # the next one is made anew
+        return made
 
     def _alike_of(self, outcome: Rewritten) -> _Alike | None:
         # Most that are decided alike ask for the same models, if for any.
@@ -246,22 +356,9 @@ def lone_record(decision: DecidedPass, source: RecordSource) -> dict[str, Any]:
     return record(request, decided.outcome, context, patch=decided.patch)
 
 
-def _millionths(number: float) -> str:
-    """Return *number*, which is not negative, in decimals; a format takes three times as long."""
-    parts = int(number * 1e6 + 0.5)
-    thousandths = parts // 1000
-    last = THREE_DIGITS[parts % 1000]
-    return f"{_whole(thousandths // 1000)}.{THREE_DIGITS[thousandths % 1000]}{last}"
-
-
-def _thousandths(number: float) -> str:
-    """Return *number*, which is not negative, in decimals."""
-    parts = int(number * 1e3 + 0.5)
-    return f"{_whole(parts // 1000)}.{THREE_DIGITS[parts % 1000]}"
-
-
 def _whole(number: int) -> str:
-    return "0" if number == 0 else str(number)  # nearly always
+    """Return *number*, which is not negative, and the point that follows it."""
+    return "0." if number == 0 else f"{number}."  # nearly always
 
 
 def _size_of(compared: tuple[Any, ...]) -> int:

@@ -68,7 +68,7 @@ def test_records_are_acknowledged(desk: Desk) -> None:
 
     assert first == second == Acknowledged(delivered=2)
     assert desk.console.stored == {"a": 2, "b": 2}
-    assert desk.console.heads[0].startswith("POST /v2/records HTTP/1.1\r\n")
+    assert desk.console.heads[0].startswith("POST /v3/records HTTP/1.1\r\n")
     assert "\r\nAuthorization: Bearer token-1\r\n" in desk.console.heads[0]
 
 

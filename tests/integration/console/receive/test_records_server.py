@@ -19,6 +19,7 @@ from structlog.testing import capture_logs
 
 from allocator.cli.http_server import ConnectionLimits
 from console.receive.node_limits import NodeLimits
+from console.receive.records_server import READ_AT_ONCE
 from console.receive.sender import known_nodes
 from console.records.query import EVERYTHING, PageRequest, RecordFilter
 from console.store.opening import open_store
@@ -54,7 +55,7 @@ async def send(  # noqa: PLR0913 -- a request
     who: str = "webhook",
     tls: ssl.SSLContext = SENDER,
     headers: dict[str, str] | None = None,
-    path: str = "/v2/records",
+    path: str = "/v3/records",
 ) -> tuple[int, Any]:
     more = {**bearer(who), **(headers or {})}
     url = f"{site.url}{path}"
@@ -102,13 +103,14 @@ def test_a_batch_is_stored_once(store: RecordStore, *, compressed: bool) -> None
     assert dict(kept(store)) == {line["id"]: "webhook, by certificate and token" for line in lines}
 
 
-def test_an_older_sender_is_heard(store: RecordStore) -> None:
+@pytest.mark.parametrize("path", ["/v1/records", "/v2/records"])
+def test_an_older_sender_is_heard(store: RecordStore, path: str) -> None:
     """Agents are replaced one by one."""
     line = admission()
 
     async def scenario() -> None:
         async with records_port(store) as site:
-            sent = await send(site, body_of([line]), path="/v1/records")
+            sent = await send(site, body_of([line]), path=path)
             assert sent == (200, {"stored": 1, "known": 0, "rejected": []})
 
     play(scenario)
@@ -132,24 +134,46 @@ def test_records_that_share_an_end_are_stored_whole(store: RecordStore) -> None:
         (
             *(b"=0 " + end, b"@0 " + starts[0], b"@0 " + starts[1], b"@1 " + starts[2]),
             *(b"=0 " + other_end, b"@0 " + starts[2], b"=1 " + end, b"@1 " + starts[3]),
-            *(b"=2", b"@2 {", b"@0 x" + starts[4], body_of([lines[4]])),
+            *(b"=2", b"@2 {", b"@0 x" + starts[4], body_of([lines[4]]).rstrip()),
+            *(b"=3 " + end[20:], b"+4 3 " + end[:20], b"@4 " + starts[1], b"+5 6 x", b"+5 4 x"),
         )
     )
 
     async def scenario() -> None:
         async with records_port(store) as site:
             status, told = await send(site, body)
-            assert (status, told["stored"]) == (200, 5)
+            # The record of line 15 is that of line 3.
+            assert (status, told["stored"], told["known"]) == (200, 5, 1)
             whys = {each["line"]: each["why"] for each in told["rejected"]}
-            assert set(whys) == {4, 9, 10, 11}
-            assert "@1 refers to an end that no line before it defines" in whys[4]
+            assert set(whys) == {4, 9, 10, 11, 16, 17}
+            assert "1 refers to an end that no line before it defines" in whys[4]
             assert "a number of at most 6 digits" in whys[9]
-            assert "@2 refers to an end that no line before it defines" in whys[10]
+            assert "2 refers to an end that no line before it defines" in whys[10]
+            assert "6 refers to an end that no line before it defines" in whys[16]
+            assert "4 refers to an end that refers to another" in whys[17]
 
     play(scenario)
     page = store.records(EVERYTHING, RecordFilter(), PageRequest(size=1000))
     users = {row.record.id: getattr(row.record, "user", "") for row in page.rows}
     assert users == {line["id"]: line["user"] for line in lines}
+
+
+def test_a_large_batch_is_stored_in_parts(store: RecordStore) -> None:
+    """Each line is answered for as if there were one part; what is sent again is known."""
+    lines = [admission() for _ in range(2 * READ_AT_ONCE + 1)]
+    texts = [body_of([line]).rstrip() for line in lines]
+    texts[READ_AT_ONCE + 1] = b"{"
+    texts.insert(0, b"x")
+
+    async def scenario() -> None:
+        async with records_port(store) as site:
+            status, told = await send(site, b"\n".join(texts))
+            assert (status, told["stored"], told["known"]) == (200, 2 * READ_AT_ONCE, 0)
+            assert [each["line"] for each in told["rejected"]] == [1, READ_AT_ONCE + 3]
+            status, told = await send(site, body_of(lines))
+            assert (status, told["stored"], told["known"]) == (200, 1, 2 * READ_AT_ONCE)
+
+    play(scenario)
 
 
 @pytest.mark.parametrize("who", ["webhook", "agent-1"])
@@ -445,7 +469,7 @@ BOMB = gzip.compress(bytes(64 * 1024 * 1024))
         pytest.param(zlib.compress(b"{}"), {"Content-Encoding": "gzip"}, 400, id="zlib"),
         pytest.param(b"{}", {"Content-Encoding": "br"}, 415, id="brotli"),
         pytest.param(b"{}", {"Content-Encoding": "gzip, gzip"}, 415, id="gzip-twice"),
-        pytest.param(b"{}\n" * 2001, {}, 413, id="many"),
+        pytest.param(b"{}\n" * 3001, {}, 413, id="many"),
     ],
 )
 def test_a_batch_that_cannot_be_read_is_refused_as_a_whole(
@@ -614,10 +638,10 @@ def test_a_node_that_sends_too_much_waits(store: RecordStore) -> None:
 @pytest.mark.parametrize(
     ("body", "status"),
     [
-        pytest.param(b"{}\n" * 2001, 413, id="too-many-lines"),
+        pytest.param(b"{}\n" * 3001, 413, id="too-many-lines"),
         pytest.param(gzip.compress(b"x" * (4 * 1024 * 1024 + 1)), 413, id="too-large"),
         pytest.param(b"no gzip", 400, id="damaged"),
-        pytest.param(gzip.compress(b"x" * (2000 * 1024)), 200, id="few-large-lines"),
+        pytest.param(gzip.compress(b"x" * (3000 * 1024)), 200, id="few-large-lines"),
     ],
 )
 def test_what_no_agent_sends_counts_like_the_largest_batch(
@@ -627,7 +651,7 @@ def test_what_no_agent_sends_counts_like_the_largest_batch(
     headers = {} if body.startswith(b"{") else {"content-encoding": "gzip"}
 
     async def scenario() -> None:
-        async with records_port(store, node_limits=NodeLimits(2000)) as site:
+        async with records_port(store, node_limits=NodeLimits(3000)) as site:
             for expected in (status, 429):
                 assert (await send(site, body, who="agent-1", headers=headers))[0] == expected
 
@@ -683,7 +707,8 @@ def test_other_paths_and_methods_are_not_there(store: RecordStore) -> None:
             for method, path, status in (
                 ("GET", "/v1/records", 405),
                 ("GET", "/v2/records", 405),
-                ("POST", "/v3/records", 404),
+                ("GET", "/v3/records", 405),
+                ("POST", "/v4/records", 404),
                 ("POST", "/v1/records/", 404),
                 ("POST", "/", 404),
                 ("GET", "/api/v1/records", 404),

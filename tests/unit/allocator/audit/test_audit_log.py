@@ -109,7 +109,7 @@ def test_lines_in_parts_are_bounded_too() -> None:
     dropped = list[None]()
     journal = AuditLog((Lines(),), dropped=lambda: dropped.append(None))
     for _ in range(2000):
-        journal.remember_parts(b"x" * 384, LineEnd((b"x" * 16_000,)))
+        journal.remember_parts(b"x" * 384, LineEnd(b"", b"x" * 16_000))
 
     assert len(dropped) == 2000 - MOST_PENDING // 16_384
 

@@ -24,7 +24,7 @@ def test_a_buffer_holds_whole_lines(texts: list[bytes]) -> None:
 @given(st.lists(st.tuples(st.text(max_size=5000), st.booleans()), max_size=140))
 def test_lines_in_parts_are_joined_when_they_are_written(texts: list[tuple[str, bool]]) -> None:
     """In their order among lines; each chunk has whole lines."""
-    buffer, end = LineBuffer(), LineEnd((b'"rest"', b":1}\n"))
+    buffer, end = LineBuffer(), LineEnd(b'"rest"', b":1}\n")
     for _ in range(2):
         for text, in_parts in texts:
             start = b'{"text":%b,' % orjson.dumps(text)
@@ -51,13 +51,13 @@ def test_lines_are_exchanged() -> None:
     dropped = list[None]()
     one, other = LineBuffer(lambda: dropped.append(None)), LineBuffer()
     one.add(b"1\n")
-    one.remember_parts(b"2", LineEnd((b"\n",)))
+    one.remember_parts(b"2", LineEnd(b"", b"\n"))
     other.add(b"3\n")
     one.exchange(other)
 
     assert b"".join(one.chunks()) == b"3\n"
     assert b"".join(other.chunks()) == b"1\n2\n"
     assert (len(one), len(other)) == (2, 4)
-    one.remember_parts(b"x" * MOST_PENDING, LineEnd(()))
+    one.remember_parts(b"x" * MOST_PENDING, LineEnd(b"", b""))
     assert len(dropped) == 1
     assert len(one) == 2

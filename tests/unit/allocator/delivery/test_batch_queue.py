@@ -5,7 +5,7 @@ from allocator.delivery.batch_queue import LARGEST_RECORD, BatchQueue
 from allocator.delivery.batch_text import MOST_RECORDS, read_batch
 from tests.harness.lines import lines_of
 
-END = LineEnd((b'"rest":1', b"}\n"))
+END = LineEnd(b'"rest":1', b"}\n")
 
 
 def alike(count: int, end: LineEnd = END) -> LineBuffer:
@@ -41,17 +41,17 @@ def test_a_record_that_is_too_large_is_dropped() -> None:
     largest = b"x" * (LARGEST_RECORD - 1) + b"\n"
 
     assert queue.add(lines_of(b"x" + largest + largest + b"{}\n")) == 1
-    assert queue.add(alike(1, LineEnd((largest,)))) == 1
+    assert queue.add(alike(1, LineEnd(b"", largest))) == 1
     assert queue.records == 2
 
 
 def test_what_finds_no_room_is_dropped() -> None:
     """An end that is there already takes none; after all was taken, there is room again."""
     queue = BatchQueue(10_000)
-    end = LineEnd((b"x" * 4000, b"\n"))
+    end = LineEnd(b"x" * 4000, b"\n")
 
     assert queue.add(alike(100, end)) == 0
-    assert queue.add(alike(1, LineEnd((b"x" * 4500, b"\n")))) == 1
+    assert queue.add(alike(1, LineEnd(b"x" * 4500, b"\n"))) == 1
     dropped = queue.add(alike(300, end))
     assert dropped == 400 - queue.records > 1
     (batch,) = queue.take()

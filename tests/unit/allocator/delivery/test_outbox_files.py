@@ -468,7 +468,7 @@ def test_at_the_end_of_the_program_memory_is_lost_and_counted(tmp_path: Path) ->
 
 def shared_end(namespace: str, *, size: int = 3000) -> LineEnd:
     """Return the end of the lines of records in *namespace*."""
-    return LineEnd((f'"namespace":"{namespace}","text":"{"." * size}"'.encode(), b"}\n"))
+    return LineEnd(f'"namespace":"{namespace}","text":"{"." * size}"'.encode(), b"}\n")
 
 
 def shared_records(namespace: str, count: int, end: LineEnd) -> list[tuple[bytes, LineEnd]]:

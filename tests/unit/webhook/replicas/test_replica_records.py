@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from allocator.audit.audit_log import AuditLog
+from allocator.audit.audit_log import LARGEST_BATCH, AuditLog
 from allocator.audit.line_buffer import LineBuffer, LineEnd
 from allocator.audit.record import Component
 from allocator.audit.record_source import RecordSource, milliseconds_of
@@ -37,9 +37,9 @@ from webhook.admission.outcome import Rewritten
 from webhook.records.pass_records import LOOKS, PassRecords
 from webhook.replicas.decided_pod import LARGEST_END, LARGEST_OWN, DecidedPass, DecidedPod
 from webhook.replicas.recent_decisions import patched_pod
-from webhook.replicas.replica_records import MOST_BYTES, ReplicaRecords
+from webhook.replicas.replica_records import MOST_BYTES, ReplicaRecords, lone_record
 from webhook.replicas.surroundings import PassContext
-from webhook.review.admission_review import NotAReviewError, parse
+from webhook.review.admission_review import NotAReviewError, UserInfo, parse
 from webhook.review.json_patch import encoded
 from webhook.serve.admission import PodHandler
 from webhook.serve.metrics import WebhookMetrics
@@ -53,6 +53,16 @@ FLEETS = {
 }
 DIGESTS = {"empty": "", "t4": "e" * 32, "mixed": "f" * 32}
 CALLERS = {"nothing": (), "path": ("path",)}
+
+
+@dataclass(slots=True)
+class Lone:
+    """Takes records that are made by themselves."""
+
+    records: list[Mapping[str, Any]] = field(default_factory=list)
+
+    def remember(self, record: Mapping[str, Any], /) -> None:
+        self.records.append(record)
 
 
 class Kept:
@@ -79,7 +89,7 @@ Reviewed = tuple[bytes, Surroundings]
 
 def whole(end: LineEnd) -> bytes:
     """Return *end* in one piece."""
-    return b"".join(end.parts)
+    return end.own + end.tail
 
 
 @dataclass(slots=True)
@@ -97,7 +107,9 @@ class Webhook:
         self.journal = AuditLog((self.kept,), dropped=self._drop)
         source = RecordSource(Component.WEBHOOK, instance="w", version="1", caller=self._caller)
         self.replicas = (
-            ReplicaRecords(self._remember, source, defer=self.journal.defer) if shares else replicas
+            ReplicaRecords(self._remember, source, lone=self.journal, defer=self.journal.defer)
+            if shares
+            else replicas
         )
         return PodHandler(
             view=self.view,
@@ -226,12 +238,12 @@ def test_replicas_that_are_asked_for_otherwise_share_what_is_theirs_again() -> N
     assert rests[4] is rests[5]
 
 
-def test_who_has_many_groups_shares_nothing() -> None:
-    """Their names would be kept, beyond what was foreseen."""
+def test_who_has_many_groups_shares_little() -> None:
+    """Their names are kept until the records are made, which is beyond what was foreseen."""
     people = {"username": "amy", "groups": [f"group-{n}" for n in range(500)]}
-    webhook = compare([reviewed(n, userInfo=people) for n in range(4)])
+    webhook = compare([reviewed(n, userInfo=people) for n in range(130)])
 
-    assert len({id(end) for _, end in webhook.made}) == 4
+    assert len({id(end) for _, end in webhook.made}) == 3
 
 
 def test_pods_of_different_owners_share_what_they_ask_for() -> None:
@@ -434,10 +446,18 @@ def fresh(decision: DecidedPass, **fields: object) -> DecidedPass:
 
 def deferred_records(made: list[bytes], later: list[Callable[[], None]]) -> ReplicaRecords:
     """Return what leaves to *later* what makes records, and adds them to *made*."""
+
+    def defer(make: Callable[[], None], size: int) -> None:
+        if size < LARGEST_BATCH:
+            later.append(make)
+        else:
+            make()
+
     return ReplicaRecords(
         lambda start, end: made.append(start + whole(end)),
         RecordSource(Component.WEBHOOK),
-        defer=lambda make, _: later.append(make),
+        lone=Lone(),
+        defer=defer,
     )
 
 
@@ -465,12 +485,12 @@ def test_records_are_made_some_at_a_time() -> None:
         return [orjson.loads(line)["snapshot_age_seconds"] for line in made]
 
     for number in range(3):
-        assert records.record(fresh(ONE, age=float(number)))
+        assert records.record(fresh(ONE, age=float(number)), 1)
     assert (made, len(later)) == ([], 1)
     later.pop()()
     assert ages() == [0, 1, 2]
     for number in range(3, 200):
-        assert records.record(fresh(ONE, age=float(number)))
+        assert records.record(fresh(ONE, age=float(number)), 1)
         assert number - len(made) < 64
     for make in later:
         make()
@@ -482,7 +502,7 @@ def test_a_record_that_cannot_be_made_costs_no_other() -> None:
     made, later = list[bytes](), list[Callable[[], None]]()
     records = deferred_records(made, later)
     for at in (0, 10**16, 10**16, 1000, 2000):  # milliseconds; some are beyond the calendar
-        assert records.record(fresh(ONE, at=at))
+        assert records.record(fresh(ONE, at=at), 1)
 
     failed = 0
     while later:
@@ -498,11 +518,13 @@ def test_a_program_may_have_any_name() -> None:
     """The record is JSON all the same."""
     made: list[bytes] = []
     records = ReplicaRecords(
-        lambda start, end: made.append(start + whole(end)), RecordSource(Component.WEBHOOK)
+        lambda start, end: made.append(start + whole(end)),
+        RecordSource(Component.WEBHOOK),
+        lone=Lone(),
     )
     context = context_of("mutate", ("webhook", 'w"\x1b\ud800', "1"))
 
-    assert records.record(fresh(ONE, context=context))
+    assert records.record(fresh(ONE, context=context), 1)
     assert orjson.loads(made[0])["instance"] == 'w"\ufffd\ufffd'
 
 
@@ -525,9 +547,11 @@ def test_numbers_of_a_record_are_those_of_its_pass(
     """To microseconds and milliseconds, also where they are long."""
     made: list[bytes] = []
     records = ReplicaRecords(
-        lambda start, end: made.append(start + whole(end)), RecordSource(Component.WEBHOOK)
+        lambda start, end: made.append(start + whole(end)),
+        RecordSource(Component.WEBHOOK),
+        lone=Lone(),
     )
-    assert records.record(with_fields(ONE, seconds=seconds, age=age, at=at))
+    assert records.record(with_fields(ONE, seconds=seconds, age=age, at=at), 1)
     found = orjson.loads(made[0])
 
     assert found["duration_seconds"] == pytest.approx(seconds, abs=6e-7)
@@ -549,11 +573,11 @@ def recorded(*decisions: DecidedPass) -> list[bytes]:
     """Return the ends of the records of *decisions*."""
     made: list[bytes] = []
     source = RecordSource(Component.WEBHOOK)
-    records = ReplicaRecords(lambda _, end: made.append(whole(end)), source)
+    records = ReplicaRecords(lambda _, end: made.append(whole(end)), source, lone=Lone())
     # None has an end yet, which another test left behind.
     unrecorded = {id(one): fresh(one) for one in decisions}
     for decision in decisions:
-        assert records.record(unrecorded[id(decision)])
+        assert records.record(unrecorded[id(decision)], 1)
     return made
 
 
@@ -585,10 +609,10 @@ def test_two_unusual_decisions_share_nothing(
     first, second = with_outcome(**one), with_outcome(**other)
     made: list[bytes] = []
     source = RecordSource(Component.WEBHOOK)
-    records = ReplicaRecords(lambda _, end: made.append(whole(end)), source)
+    records = ReplicaRecords(lambda _, end: made.append(whole(end)), source, lone=Lone())
 
     for decision in (first, first, first, second, second, first):
-        assert records.record(decision)
+        assert records.record(decision, 1)
 
     assert made == [made[0]] * 3 + [made[3]] * 2 + [made[0]]
     assert made[0] != made[3]
@@ -596,7 +620,7 @@ def test_two_unusual_decisions_share_nothing(
 
 def test_what_is_kept_is_bounded() -> None:
     """However many amounts a tenant thinks of."""
-    records = ReplicaRecords(lambda _, __: None, RecordSource(Component.WEBHOOK))
+    records = ReplicaRecords(lambda _, __: None, RecordSource(Component.WEBHOOK), lone=Lone())
     handler = Webhook().handler(shares=False, replicas=records)
     for memory in range(1000, 6000):
         spec = received(pod(container(limits={NUMBER: 1, MEMORY: memory})))["spec"]
@@ -623,8 +647,98 @@ def test_what_is_large_is_recorded_by_itself() -> None:
 
 
 def test_what_is_too_long_for_a_line_is_recorded_by_itself() -> None:
-    """There it is cut."""
-    records = ReplicaRecords(lambda _, __: None, RecordSource(Component.WEBHOOK))
+    """There it is cut; so is the record of a replica that came before that was known."""
+    made, later, lone = list[bytes](), list[Callable[[], None]](), Lone()
+    records = ReplicaRecords(
+        lambda start, end: made.append(start + whole(end)),
+        RecordSource(Component.WEBHOOK),
+        lone=lone,
+        defer=lambda make, _: later.append(make),
+    )
+    large = with_outcome(warnings=("w" * 900,) * 16)
+    again = structs.replace(large.request, uid="r-again", name="again")
 
-    assert records.record(with_outcome(warnings=("w" * 900,) * 9))
-    assert not records.record(with_outcome(warnings=("w" * 900,) * 16))
+    assert records.record(with_outcome(warnings=("w" * 900,) * 9), 1)
+    assert records.record(large, 1)
+    end = large.decided.end
+    assert end is not None
+    assert records.record_replica(again, end, at=large.at + 5, seconds=2.0, age=3.0)
+    later.pop()()
+
+    assert len(made) == 1
+    assert large.decided.end is None
+    source = RecordSource(Component.WEBHOOK)
+    replica = with_fields(large, request=again, at=large.at + 5, seconds=2.0, age=3.0)
+    expected = [lone_record(one, source) for one in (large, replica)]
+    assert [without_id(one) for one in lone.records] == [without_id(one) for one in expected]
+
+
+@pytest.mark.parametrize(
+    ("fields", "kept"),
+    [
+        ({}, True),
+        ({"namespace": "n" * 253}, True),
+        ({"namespace": "n" * 600}, False),
+        ({"operation": "o" * 600}, False),
+        ({"user_info": UserInfo("u" * 600)}, False),
+        ({"user_info": UserInfo(groups=("g" * 40,) * 16)}, False),
+        ({"user_info": UserInfo(groups=("g",) * 16)}, True),
+        ({"user_info": UserInfo(groups=("",) * 17)}, False),
+    ],
+)
+def test_an_end_that_is_large_is_not_kept(fields: Mapping[str, Any], *, kept: bool) -> None:
+    """What is kept was counted before a review came with many groups."""
+    decision = fresh(ONE, request=structs.replace(ONE.request, **fields))
+    made: list[bytes] = []
+    records = ReplicaRecords(
+        lambda start, _: made.append(start), RecordSource(Component.WEBHOOK), lone=Lone()
+    )
+
+    assert records.record(decision, 1)
+    assert (len(made), decision.decided.end is not None) == (1, kept)
+
+
+def test_reviews_that_wait_for_their_records_are_few_or_small() -> None:
+    """Each is held until then, with all that a tenant wrote."""
+    made, later = list[bytes](), list[Callable[[], None]]()
+    records = deferred_records(made, later)
+
+    for _ in range(3):
+        assert records.record(fresh(ONE), 512 * 1024)
+    assert len(made) == 3
+    assert records.record(fresh(ONE), 512 * 1024)
+    assert len(made) == 3
+
+
+def test_a_record_that_cannot_be_made_fails_no_review() -> None:
+    """Also not that of the pod with which there are enough to make them."""
+    dropped: list[None] = []
+    journal = AuditLog((), dropped=lambda: dropped.append(None))
+    made: list[bytes] = []
+    records = ReplicaRecords(
+        lambda start, _: made.append(start),
+        RecordSource(Component.WEBHOOK),
+        lone=Lone(),
+        defer=journal.defer,
+    )
+    for number in range(200):
+        assert records.record(fresh(ONE, at=10**16 if number % 50 == 7 else ONE.at), 1)
+
+    for _ in range(4):  # what is left
+        journal.defer(lambda: None, LARGEST_BATCH)
+
+    assert (len(dropped), len(made)) == (4, 196)
+
+
+def test_names_that_are_too_long_leave_nothing_behind() -> None:
+    """Such a pod is recorded by itself, and its review is not held."""
+    made, later = list[bytes](), list[Callable[[], None]]()
+    decision = fresh(ONE, request=structs.replace(ONE.request, name="n" * 254))
+
+    assert not deferred_records(made, later).record(decision, 1)
+    assert (later, decision.decided.end) == ([], None)
+
+
+def without_id(record: Mapping[str, Any]) -> Json:
+    """Return *record* as it is read, without its identifier."""
+    return {**orjson.loads(orjson.dumps(record)), "id": ""}
