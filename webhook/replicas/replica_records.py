@@ -39,13 +39,13 @@ from webhook.review.admission_review import Request
 from webhook.review.json_patch import EncodedPatch
 
 MOST_BYTES: Final = 8 * 1024 * 1024  # of what is alike
+MOST_TAIL_BYTES: Final = 512 * 1024
 _LARGEST_COMPARED: Final = 4096  # bytes, in JSON, of what it is recognised by
 _LARGEST_PATCH: Final = 16 * 1024  # bytes
 _LARGEST_PART: Final = 64 * 1024  # bytes
 _TEXT: Final = 64  # bytes of a text or a field besides its characters
 _BATCH: Final = 64  # records that are made at a time
 _LARGEST_BATCH: Final = 1024 * 1024  # bytes of reviews that are held for it; no more are deferred
-_MOST_TAILS: Final = 64  # of at most 16 KiB
 _NO_NAMES: Final = '","pod":"","pod_uid":"","duration_seconds":'  # of the pods of most controllers
 _SCHEMA: Final = ',"schema":'
 _ENCODE: Final = msgspec.json.Encoder().encode
@@ -97,6 +97,7 @@ class _Tails:
     def __init__(self) -> None:
         # By the size of the patch, which is found much faster than the patch is.
         self._tails: dict[int, tuple[bytes, bytes]] = {}
+        self.size = 0  # bytes
 
     def tail(self, patch: EncodedPatch) -> bytes:
         """Return the end of a line from the last operations of *patch* on."""
@@ -105,8 +106,10 @@ class _Tails:
         if kept is not None and kept[0] == last:
             return kept[1]
         tail = shown_rest(patch) + b"]}\n"
-        if len(self._tails) >= _MOST_TAILS:
+        self.size += len(last) + len(tail)
+        if self.size > MOST_TAIL_BYTES:
             self._tails.clear()
+            self.size = len(last) + len(tail)
         self._tails[len(last)] = last, tail
         return tail
 
@@ -175,8 +178,8 @@ class ReplicaRecords:
 
     @property
     def size(self) -> int:
-        """Return the bytes of what is kept of requests that are equal."""
-        return self._alike.size
+        """Return the bytes of all that is kept here."""
+        return self._alike.size + self._tails.size
 
     @property
     def parts(self) -> int:

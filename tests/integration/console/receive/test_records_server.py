@@ -163,13 +163,14 @@ def test_a_large_batch_is_stored_in_parts(store: RecordStore) -> None:
     lines = [admission() for _ in range(2 * READ_AT_ONCE + 1)]
     texts = [body_of([line]).rstrip() for line in lines]
     texts[READ_AT_ONCE + 1] = b"{"
-    texts.insert(0, b"x")
+    texts = [b"x", *texts, b"="]
 
     async def scenario() -> None:
         async with records_port(store) as site:
             status, told = await send(site, b"\n".join(texts))
             assert (status, told["stored"], told["known"]) == (200, 2 * READ_AT_ONCE, 0)
-            assert [each["line"] for each in told["rejected"]] == [1, READ_AT_ONCE + 3]
+            wrong = [each["line"] for each in told["rejected"]]
+            assert wrong == [1, READ_AT_ONCE + 3, len(texts)]
             status, told = await send(site, body_of(lines))
             assert (status, told["stored"], told["known"]) == (200, 1, 2 * READ_AT_ONCE)
 

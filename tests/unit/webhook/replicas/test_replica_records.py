@@ -37,7 +37,12 @@ from webhook.admission.outcome import Rewritten
 from webhook.records.pass_records import LOOKS, PassRecords
 from webhook.replicas.decided_pod import LARGEST_END, LARGEST_OWN, DecidedPass, DecidedPod
 from webhook.replicas.recent_decisions import patched_pod
-from webhook.replicas.replica_records import MOST_BYTES, ReplicaRecords, lone_record
+from webhook.replicas.replica_records import (
+    MOST_BYTES,
+    MOST_TAIL_BYTES,
+    ReplicaRecords,
+    lone_record,
+)
 from webhook.replicas.surroundings import PassContext
 from webhook.review.admission_review import NotAReviewError, UserInfo, parse
 from webhook.review.json_patch import encoded
@@ -476,6 +481,45 @@ def test_a_patch_of_one_kind_is_recorded(ops: list[dict[str, Any]]) -> None:
     assert orjson.loads(b'{"schema":' + made[0])["changes"] == ops
 
 
+def patched(ops: list[dict[str, Any]]) -> DecidedPass:
+    """Return the same pass with another patch."""
+    return with_fields(ONE, decided=DecidedPod(OUTCOME, encoded(ops)))
+
+
+def test_patches_of_one_size_are_told_apart() -> None:
+    """Those that are equal share their JSON."""
+    names = ["volcano", "another", "volcano", "another", "volcano"]
+    ops = [[{"op": "add", "path": "/spec/schedulerName", "value": name}] for name in names]
+    made = [orjson.loads(b'{"schema":' + one) for one in recorded(*map(patched, ops))]
+
+    assert [one["changes"] for one in made] == ops
+
+
+def test_patches_that_are_kept_are_bounded() -> None:
+    """Containers have many sizes, which a tenant chooses."""
+    ends: list[LineEnd] = []
+    records = ReplicaRecords(
+        lambda _, end: ends.append(end), RecordSource(Component.WEBHOOK), lone=Lone()
+    )
+    ops = [{"op": "add", "path": "/spec/schedulerName", "value": "volcano"}]
+    for length in (0, 0, *range(1000)):
+        path = "/spec/containers/0/env/" + "0" * length
+        assert records.record(patched([*ops, {"op": "add", "path": path, "value": "x"}]), 1)
+        assert records.size <= MOST_TAIL_BYTES + 64 * 1024
+
+    assert ends[0].tail is ends[1].tail is not ends[3].tail
+
+
+def test_a_review_is_not_held_once_its_record_is_made() -> None:
+    """Its end is kept, and the pod would be."""
+    decision = fresh(ONE)
+    records = ReplicaRecords(lambda _, __: None, RecordSource(Component.WEBHOOK), lone=Lone())
+
+    assert records.record(decision, 1)
+    assert decision.decided.end is not None
+    assert decision.decided.end.decision is None
+
+
 def test_records_are_made_some_at_a_time() -> None:
     """In their order: when they are asked for, or when they are many."""
     made, later = list[bytes](), list[Callable[[], None]]()
@@ -626,7 +670,7 @@ def test_what_is_kept_is_bounded() -> None:
         spec = received(pod(container(limits={NUMBER: 1, MEMORY: memory})))["spec"]
         handler.mutate(reviewed(memory, {**asking(), "spec": spec})[0])
 
-    assert MOST_BYTES // 2 < records.size <= MOST_BYTES
+    assert MOST_BYTES // 2 < records.size <= MOST_BYTES + MOST_TAIL_BYTES
     assert 500 < records.parts < 4900
 
 
@@ -728,6 +772,18 @@ def test_a_record_that_cannot_be_made_fails_no_review() -> None:
         journal.defer(lambda: None, LARGEST_BATCH)
 
     assert (len(dropped), len(made)) == (4, 196)
+
+
+def test_large_reviews_wait_for_few_others() -> None:
+    """Their size is that of the review, most of which nobody reads."""
+    webhook = Webhook()
+    handler = webhook.handler(shares=True)
+    pods = [{**asking(), "status": {"message": "x" * 400_000}} for _ in range(3)]
+
+    for number, one in enumerate(pods):
+        assert webhook.made == []
+        handler.mutate(reviewed(number, one)[0])
+    assert len(webhook.made) == 3
 
 
 def test_names_that_are_too_long_leave_nothing_behind() -> None:
