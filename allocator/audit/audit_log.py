@@ -10,10 +10,9 @@ import structlog
 
 from allocator.audit.line_buffer import LineBuffer
 from allocator.audit.lines import line_of
-from allocator.audit.record_writer import RememberParts
+from allocator.audit.record_writer import LARGEST_BATCH, RememberParts
 
 BATCH: Final = 16  # records that are made at a time; the last review of them waits for it
-LARGEST_BATCH: Final = 1024 * 1024  # bytes of reviews that are held for it
 _EVERY: Final = 0.05  # seconds between writes
 log = structlog.get_logger(__name__)
 

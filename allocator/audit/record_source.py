@@ -107,28 +107,19 @@ class RecordSource:
 
         *at* is in milliseconds since 1970.
         """
-        number = self._next(at)
-        digits = (
-            f"{self._time_digits}{_TWO_HEX_DIGITS[number >> 4 & 0xFF]}{_HEX_DIGITS[number & 0xF]}"
-            f"{self._tail_text}"
-        )
-        return digits, self._time_text
+        first, last = self._next(at)
+        return f"{self._time_digits}{first}{last}{self._tail_text}", self._time_text
 
     def identity_json(self, at: int) -> tuple[str, str, str, str]:
         """Return the JSON of ``id`` and ``at`` of a new record, in parts; see :meth:`identity`.
 
         Whoever joins them joins more to them, and each text that is made costs time.
         """
-        number = self._next(at)
-        return (
-            self._json_start,
-            _TWO_HEX_DIGITS[number >> 4 & 0xFF],
-            _HEX_DIGITS[number & 0xF],
-            self._json_end,
-        )
+        first, last = self._next(at)
+        return self._json_start, first, last, self._json_end
 
-    def _next(self, at: int) -> int:
-        """Return the number of a new record, after noting what its identifier is made of."""
+    def _next(self, at: int) -> tuple[str, str]:
+        """Return the digits of a new record's own number, after noting those around them."""
         number = next(self._numbers)
         rounds = number >> 12
         if at != self._millisecond or rounds != self._rounds:
@@ -139,7 +130,7 @@ class RecordSource:
                 self._note_time(at)
             self._json_start = f'"id":"{self._time_digits}'
             self._json_end = f'{self._tail_text}","at":"{self._time_text}"'
-        return number
+        return _TWO_HEX_DIGITS[number >> 4 & 0xFF], _HEX_DIGITS[number & 0xF]
 
     def _note_time(self, at: int) -> None:
         second, span = at // 1000, at >> 8

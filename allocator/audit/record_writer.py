@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from allocator.audit.line_buffer import LineEnd
 from allocator.audit.record_source import RecordSource, stamp_fields
@@ -18,7 +18,10 @@ class RecordSink(Protocol):
 
 # Takes a note of one record, the start of a line and its end, which other lines may have too.
 RememberParts = Callable[[bytes, LineEnd], None]
+# Lets what makes records make them soon, together with others. The number is about the bytes that
+# are held until then; with LARGEST_BATCH of them it is done at once.
 DeferRecord = Callable[[Callable[[], None], int], None]
+LARGEST_BATCH: Final = 1024 * 1024  # bytes of reviews that are held for their records
 
 
 def make_now(make: Callable[[], None], _size: int) -> None:

@@ -40,7 +40,6 @@ MOST_GROUPS = 16
 MOST_WARNINGS = 16
 _MOST_CONTAINERS = 64
 _NOBODY = Metadata()
-OwnNames = tuple[str, str, str]
 _ASKED_SHOWN: Final = orjson.dumps({"op": "add", "path": ASKED_PATH})
 _ASKED_NEXT: Final = b"," + _ASKED_SHOWN
 _STAGES = {Stage.INIT: "init", Stage.SIDECAR: "sidecar", Stage.APP: "main"}
@@ -82,12 +81,6 @@ def record(
     return fields
 
 
-def own_names(request: Request) -> OwnNames:
-    """Return the uid of a review, and the name and uid of its pod as they were sent."""
-    metadata = metadata_of(request)
-    return request.uid, request.name or metadata.name or "", metadata.uid or ""
-
-
 def metadata_of(request: Request) -> Metadata:
     """Return the metadata of the pod under review; empty where there is no pod."""
     return request.object.metadata if request.object is not None else _NOBODY
@@ -95,7 +88,9 @@ def metadata_of(request: Request) -> Metadata:
 
 def own_fields(request: Request, context: DecisionContext) -> dict[str, Any]:
     """Return what is different in each record, and therefore comes first in its line."""
-    review, pod, pod_uid = all_shown(own_names(request), LONGEST_NAME)
+    metadata = metadata_of(request)
+    names = request.uid, request.name or metadata.name or "", metadata.uid or ""
+    review, pod, pod_uid = all_shown(names, LONGEST_NAME)
     fields: dict[str, Any] = {
         "kind": "admission",
         "id": context.stamp.id,

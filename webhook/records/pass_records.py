@@ -9,7 +9,7 @@ from allocator.audit.record_writer import DeferRecord, RecordSink, make_now
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.model.gpu import Snapshot
 from webhook.admission.context import AdmissionView
-from webhook.admission.outcome import REQUESTING, Rewritten
+from webhook.admission.outcome import REQUESTING
 from webhook.replicas.decided_pod import DecidedPass, DecidedReview, RecordEnd
 from webhook.replicas.replica_records import ReplicaRecords, lone_record
 from webhook.replicas.surroundings import PassContext
@@ -79,11 +79,7 @@ class PassRecords:
             seconds=seconds,
             age=view.age,
         )
-        if (
-            replicas is not None
-            and isinstance(outcome, Rewritten)
-            and replicas.record(made, reviewed.size)
-        ):
+        if replicas is not None and replicas.record(made, reviewed.size):
             return
         self._defer(partial(self._make, made), reviewed.size)
 

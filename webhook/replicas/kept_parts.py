@@ -16,13 +16,13 @@ class KeptParts(Generic[_Part]):
         self.size = 0  # bytes
         self._most = most_bytes
         self._largest = largest
-        self._parts: OrderedDict[str | bytes, tuple[_Part, int]] = OrderedDict()
+        self._parts: OrderedDict[str | bytes | int, tuple[_Part, int]] = OrderedDict()
 
     def __len__(self) -> int:
         """Return how many there are."""
         return len(self._parts)
 
-    def get(self, name: str | bytes) -> _Part | None:
+    def get(self, name: str | bytes | int) -> _Part | None:
         """Return the part called *name*."""
         found = self._parts.get(name)
         if found is None:
@@ -30,7 +30,7 @@ class KeptParts(Generic[_Part]):
         self._parts.move_to_end(name)
         return found[0]
 
-    def keep(self, name: str | bytes, part: _Part, size: int) -> None:
+    def keep(self, name: str | bytes | int, part: _Part, size: int) -> None:
         """Keep *part*, which takes *size* bytes, instead of any other called *name*."""
         before = self._parts.pop(name, None)
         if before is not None:

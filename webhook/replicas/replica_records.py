@@ -15,7 +15,13 @@ from msgspec.structs import replace
 
 from allocator.audit.lines import fields_of
 from allocator.audit.record_source import THREE_DIGITS, RecordSource
-from allocator.audit.record_writer import DeferRecord, RecordSink, RememberParts, make_now
+from allocator.audit.record_writer import (
+    LARGEST_BATCH,
+    DeferRecord,
+    RecordSink,
+    RememberParts,
+    make_now,
+)
 from allocator.catalog.keys import ASKED_KEY
 from allocator.model.decision import ModeChoice
 from allocator.model.request import PodRequest
@@ -45,7 +51,6 @@ _LARGEST_PATCH: Final = 16 * 1024  # bytes
 _LARGEST_PART: Final = 64 * 1024  # bytes
 _TEXT: Final = 64  # bytes of a text or a field besides its characters
 _BATCH: Final = 64  # records that are made at a time
-_LARGEST_BATCH: Final = 1024 * 1024  # bytes of reviews that are held for it; no more are deferred
 _NO_NAMES: Final = '","pod":"","pod_uid":"","duration_seconds":'  # of the pods of most controllers
 _SCHEMA: Final = ',"schema":'
 _ENCODE: Final = msgspec.json.Encoder().encode
@@ -89,29 +94,6 @@ class _Alike:
     def compared(self) -> tuple[Any, ...]:
         """Return what it is recognised by."""
         return self._choice, self._recorded, self._given, self._mode_asked, self._warnings
-
-
-class _Tails:
-    """What lines end with that carry out the same: most patches add the same to their pods."""
-
-    def __init__(self) -> None:
-        # By the size of the patch, which is found much faster than the patch is.
-        self._tails: dict[int, tuple[bytes, bytes]] = {}
-        self.size = 0  # bytes
-
-    def tail(self, patch: EncodedPatch) -> bytes:
-        """Return the end of a line from the last operations of *patch* on."""
-        last = patch.last
-        kept = self._tails.get(len(last))
-        if kept is not None and kept[0] == last:
-            return kept[1]
-        tail = shown_rest(patch) + b"]}\n"
-        self.size += len(last) + len(tail)
-        if self.size > MOST_TAIL_BYTES:
-            self._tails.clear()
-            self.size = len(last) + len(tail)
-        self._tails[len(last)] = last, tail
-        return tail
 
 
 class _NotedRecord:
@@ -170,7 +152,11 @@ class ReplicaRecords:
         self._users = ReviewUsers()
         # By what was asked.
         self._alike = KeptParts[_Alike](most_bytes=MOST_BYTES, largest=_LARGEST_PART)
-        self._tails = _Tails()
+        # What lines end with that carry out the same, with that, by its size: most patches add the
+        # same to their pods, and a number is found much faster than a patch.
+        self._tails = KeptParts[tuple[bytes, bytes]](
+            most_bytes=MOST_TAIL_BYTES, largest=_LARGEST_PART
+        )
         self._noted: list[_NotedRecord] = []
         self._noted_size = 0  # bytes of the reviews that are held until their records are made
         # The last age of a snapshot in milliseconds, and its JSON: reviews share them.
@@ -193,7 +179,8 @@ class ReplicaRecords:
         the review, which is held until then.
         """
         decided = decision.decided
-        if decided.patch is None or decided.patch.size > _LARGEST_PATCH:
+        patch, is_share = decided.patch, isinstance(decided.outcome, Rewritten)
+        if not is_share or patch is None or patch.size > _LARGEST_PATCH:
             return False
         request, end = decision.request, RecordEnd(decision)
         decided.end = end
@@ -231,9 +218,9 @@ class ReplicaRecords:
         )
         self._noted.append(noted)
         self._noted_size += size
-        if len(self._noted) >= _BATCH or self._noted_size > _LARGEST_BATCH:
+        if len(self._noted) >= _BATCH or self._noted_size > LARGEST_BATCH:
             # At once, but so that a record which cannot be made fails no review.
-            self._defer(self._write, _LARGEST_BATCH)
+            self._defer(self._write, LARGEST_BATCH)
         elif len(self._noted) == 1:
             self._defer(self._write, 0)
         return True
@@ -309,7 +296,7 @@ class ReplicaRecords:
         user, alike = self._users.user(decision.request.user_info), self._alike_of(outcome)
         made = False
         if alike is not None:
-            changes, tail = shown_annotations(patch), self._tails.tail(patch)
+            changes, tail = shown_annotations(patch), self._tail_of(patch)
             own = (
                 decision.context.json,
                 user.json,
@@ -324,6 +311,16 @@ class ReplicaRecords:
         if not (made and user.is_small and end.is_small):
             decision.decided.end = None  # the next one is made anew
         return made
+
+    def _tail_of(self, patch: EncodedPatch) -> bytes:
+        """Return the end of a line from the last operations of *patch* on."""
+        last = patch.last
+        kept = self._tails.get(len(last))
+        if kept is not None and kept[0] == last:
+            return kept[1]
+        tail = shown_rest(patch) + b"]}\n"
+        self._tails.keep(len(last), (last, tail), len(last) + len(tail))
+        return tail
 
     def _alike_of(self, outcome: Rewritten) -> _Alike | None:
         # Most that are decided alike ask for the same models, if for any.

@@ -8,7 +8,6 @@ from typing import Any
 
 from allocator.audit.audit_log import (
     BATCH,
-    LARGEST_BATCH,
     AuditLog,
     FileSink,
     Sink,
@@ -16,6 +15,7 @@ from allocator.audit.audit_log import (
 from allocator.audit.line_buffer import MOST_PENDING, LineBuffer, LineEnd
 from allocator.audit.lines import line_of
 from allocator.audit.record import SettingsRecord
+from allocator.audit.record_writer import LARGEST_BATCH
 from tests.harness.lines import lines_of
 from tests.harness.records import strict_record
 

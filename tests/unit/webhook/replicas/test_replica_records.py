@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from allocator.audit.audit_log import LARGEST_BATCH, AuditLog
+from allocator.audit.audit_log import AuditLog
 from allocator.audit.line_buffer import LineBuffer, LineEnd
 from allocator.audit.record import Component
 from allocator.audit.record_source import RecordSource, milliseconds_of
+from allocator.audit.record_writer import LARGEST_BATCH
 from allocator.catalog.vocabularies import Vocabulary
 from allocator.config.namespace_policy import NamespacePolicy
 from allocator.config.settings import Settings
