@@ -34,7 +34,7 @@ from tests.properties.test_hostile_reviews import review
 from tests.unit.webhook.admission.test_audit_record import ODD
 from webhook.admission.context import AdmissionContext, AdmissionView
 from webhook.admission.decide import decide
-from webhook.admission.outcome import Rewritten
+from webhook.admission.outcome import GpusHidden, Rewritten
 from webhook.records.pass_records import LOOKS, PassRecords
 from webhook.replicas.decided_pod import LARGEST_END, LARGEST_OWN, DecidedPass, DecidedPod
 from webhook.replicas.recent_decisions import patched_pod
@@ -785,6 +785,15 @@ def test_large_reviews_wait_for_few_others() -> None:
         assert webhook.made == []
         handler.mutate(reviewed(number, one)[0])
     assert len(webhook.made) == 3
+
+
+def test_a_pod_that_asks_for_nothing_is_recorded_by_itself() -> None:
+    """Most pods of a cluster are such, and share nothing that would be kept."""
+    made, later = list[bytes](), list[Callable[[], None]]()
+    hidden = DecidedPod(GpusHidden(OUTCOME.intent), ONE.decided.patch)
+
+    assert not deferred_records(made, later).record(with_fields(ONE, decided=hidden), 1)
+    assert (later, hidden.end) == ([], None)
 
 
 def test_names_that_are_too_long_leave_nothing_behind() -> None:
